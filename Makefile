@@ -1,0 +1,54 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP_QUIET := --quiet --quiet --disable-pip-version-check
+SOURCES := $(wildcard src tests benchmarks examples)
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench docs lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Make .venv with everything that development needs
+	@:
+
+demo: $(STAMP) ## Play a short story through a real broker
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## Run the tests; ARGS go to pytest
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## Check style and types
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/ruff format --quiet --check $(SOURCES)
+	@$(BIN)/mypy $(SOURCES)
+
+format: $(STAMP) ## Format the code and mend what can be mended
+	@$(BIN)/ruff check --quiet --fix $(SOURCES)
+	@$(BIN)/ruff format --quiet $(SOURCES)
+
+bench: $(STAMP) ## Measure throughput and latency; ARGS go to the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(STAMP) ## Build the documentation into site/
+	@$(BIN)/mkdocs build --quiet --strict
+
+lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --extra dev \
+		--generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+
+clean: ## Remove .venv and everything built
+	@rm -rf $(VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Stafeta needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.11 install" >&2; exit 1; }
+	@echo "Installing into $(VENV)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install $(PIP_QUIET) --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation -e .
+	@touch $@

@@ -1,0 +1,261 @@
+"""The broker: publishing and receiving, on top of the registry of topics and subscriptions.
+
+1. Every verb that changes something takes effect in memory at once and is durable when `receipt()`, asked for after
+   it, resolves. A verb that raises has changed nothing.
+2. All of this runs on one event loop; only the store has threads.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from stafeta.broker.collector import Collector
+from stafeta.broker.commits import CommitLoop, Pending
+from stafeta.broker.cursor import Cursor
+from stafeta.broker.feed import Feed
+from stafeta.broker.limits import Limits
+from stafeta.broker.log import Log, in_order
+from stafeta.broker.producer import Producer
+from stafeta.broker.registry import Registry
+from stafeta.broker.sessions import Sessions
+from stafeta.broker.staging import Staging
+from stafeta.broker.topic import Retention, Subscription, Topic
+from stafeta.errors import InvalidMessage, NoSuchOffset
+from stafeta.message import COUNTER, PRODUCER, Batch, Kind, RowBatch
+from stafeta.store.port import Group, Promotion, Snapshot, Store
+
+log = logging.getLogger("stafeta.broker")
+
+
+class Broker(Registry):
+    """Make one with `await Broker.open(store)`."""
+
+    def __init__(
+        self, store: Store, limits: Limits, retention: Callable[[str], Retention | None], tail: int
+    ) -> None:
+        super().__init__(CommitLoop(store, self._committed), Collector(self, store), limits, retention)
+        self.sessions = Sessions()
+        self.log = Log(store, tail)
+        self.staging = Staging(self)
+        self._store = store
+        self._time = 0
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        limits: Limits | None = None,
+        retention: Callable[[str], Retention | None] = lambda name: None,
+        tail: int = 32 << 20,
+    ) -> "Broker":
+        """`tail` is how many bytes of the newest messages stay in memory."""
+        broker = cls(store, limits or Limits(), retention, tail)
+        broker._recover(await store.open())
+        return broker
+
+    def _recover(self, snapshot: Snapshot) -> None:
+        topics = self._restore(snapshot)
+        for topic_id, name, state in snapshot.producers:
+            self._producers(topics[topic_id])[name] = Producer.decode(state)
+        for topic_id, batch in snapshot.recent:
+            self._replay(topics[topic_id], batch)
+        self.staging.recover(snapshot)
+        self.commits.position = snapshot.position
+
+    def _replay(self, topic: Topic, batch: Batch) -> None:
+        """Learn again what a batch says of its producers."""
+        columns = batch.column(PRODUCER), batch.column(COUNTER), batch.payloads
+        for offset, (name, counter, payload) in enumerate(zip(*columns, strict=True), batch.base):
+            if isinstance(name, str) and isinstance(counter, int):
+                self._producer(topic, name).record(counter, offset, (payload,))
+                self.commits.recovered(topic, name)
+
+    async def close(self) -> None:
+        """Take nothing more, make durable what was taken, and let go of the store."""
+        if self.closed:
+            return
+        self.closed = True
+        await self.collector.stop()
+        self.commits.checkpoint_wanted = True
+        receipt = self.receipt()
+        await asyncio.wait([receipt])
+        if receipt.exception() is not None:
+            log.error("the last commit failed: %s", receipt.exception())
+        await self._store.close()
+
+    # --- receipts
+
+    def receipt(self) -> asyncio.Future[None]:
+        """Resolves when all that was done so far is durable, or raises why it could not be. Do not cancel it."""
+        return self.commits.receipt()
+
+    @property
+    def congested(self) -> bool:
+        """True while so much waits to become durable that a door should read no further."""
+        return self.commits.size > self.limits.pending
+
+    def _committed(self, pending: Pending, group: Group) -> None:
+        changed: dict[Topic, None] = {}
+        for (topic, base, _), append in zip(pending.appends, group.appends, strict=True):
+            if isinstance(append, Promotion):
+                topic.visible = base + append.rows
+                topic.tail = None  # what is in memory must be without gaps
+            elif isinstance(append.batch, RowBatch):
+                topic.visible = append.batch.end
+                self.log.add(topic, append.batch)
+            changed[topic] = None
+        for topic in changed:
+            if not topic.cursors or topic.retention is not None:
+                self.collector.dirty.add(topic)
+            for subscription in list(topic.watched or ()):
+                for watcher in list(subscription.watchers):
+                    watcher(topic)
+
+    def now(self) -> int:
+        """Microseconds in UTC, never going back."""
+        self._time = max(self._time, time.time_ns() // 1000)
+        return self._time
+
+    # --- publishing
+
+    def publish(
+        self,
+        name: str,
+        payload: bytes,
+        kind: int = Kind.STRING,
+        source: str = "",
+        producer: str = "",
+        counter: int | None = None,
+        *,
+        create: bool = False,
+    ) -> int:
+        """Append one message; returns its offset."""
+        topic = self.topics.get(name)
+        if topic is None or not topic.exists:
+            topic = self.topic_for(name, create=create)
+        if len(payload) > self.limits.payload:
+            raise InvalidMessage(
+                f"The message is {len(payload)} bytes long; at most {self.limits.payload} are allowed "
+                "(limits.max_payload)."
+            )
+        commits = self.commits
+        pending = commits.pending
+        pending.append_to(topic).append(
+            (commits.position, self.now(), producer, source, kind, counter, payload)
+        )
+        pending.size += len(payload) + 64
+        commits.position += 1
+        offset = topic.next
+        topic.next = offset + 1
+        return offset
+
+    def publish_once(
+        self,
+        name: str,
+        payload: bytes,
+        producer: str,
+        counter: int,
+        kind: int = Kind.STRING,
+        source: str = "",
+    ) -> int:
+        """Append one message, unless it is one of the producer's last few, sent again; returns its offset."""
+        topic = self.topic_for(name, create=False)
+        state = self._producer(topic, producer)
+        known = state.stored_at(counter, payload)
+        if known is not None:
+            return known
+        offset = self.publish(name, payload, kind, source, producer, counter)
+        self.commits.pending.remember(topic, producer, state)
+        state.record(counter, offset, (payload,))
+        return offset
+
+    def publish_sequence(
+        self,
+        name: str,
+        payloads: Sequence[bytes],
+        producer: str,
+        sequence: int,
+        kind: int = Kind.STRING,
+        source: str = "",
+        *,
+        create: bool = False,
+    ) -> tuple[int, int]:
+        """Append what is new of messages that the producer numbers from `sequence` on, without gaps; returns the first
+        and the last offset."""
+        topic = self.topic_for(name, create=create)
+        state = self._producer(topic, producer)
+        known = state.repeated(sequence, len(payloads))
+        longest = max(map(len, payloads), default=0)
+        if longest > self.limits.payload:
+            raise InvalidMessage(
+                f"A message is {longest} bytes long; at most {self.limits.payload} are allowed (limits.max_payload)."
+            )
+        if known < len(payloads):
+            offset = topic.next
+            for counter, payload in enumerate(payloads[known:], sequence + known):
+                self.publish(name, payload, kind, source, producer, counter)
+            self.commits.pending.remember(topic, producer, state)
+            state.record(sequence + known, offset, payloads[known:])
+        first = state.offset_of(sequence)
+        last = state.offset_of(sequence + len(payloads) - 1)
+        return first or 0, last or 0
+
+    def _producer(self, topic: Topic, name: str) -> Producer:
+        producers = self._producers(topic)
+        found = producers.get(name)
+        if found is None:
+            found = producers[name] = Producer()
+        return found
+
+    def _producers(self, topic: Topic) -> dict[str, Producer]:
+        if topic.producers is None:
+            topic.producers = {}
+        return topic.producers
+
+    # --- receiving
+
+    async def fetch(self, subscription: Subscription, topics: Iterable[Topic], size: int) -> list[Batch]:
+        """What the subscription has not acknowledged on these topics, in order, up to about `size` bytes."""
+        found: list[tuple[list[Batch], bool]] = []
+        for topic in topics:
+            cursor = topic.cursors.get(subscription)
+            if cursor is None or cursor.floor >= topic.visible:
+                continue
+            batches: list[Batch] = []
+            left = size
+            more = False
+            for start, stop in cursor.pending(topic.visible):
+                if left <= 0:
+                    more = True
+                    break
+                read = await self.log.read(topic, start, stop, left)
+                batches += read
+                left -= sum(batch.size for batch in read)
+                more = bool(read) and read[-1].end < stop
+            found.append((batches, more))
+        return in_order(found)
+
+    async def read(self, topic: Topic, start: int, size: int) -> list[Batch]:
+        """Whatever the topic still holds from this offset on, acknowledged or not."""
+        return await self.log.read(topic, start, topic.visible, size)
+
+    def ack(self, subscription: Subscription, topic: Topic, start: int, stop: int) -> None:
+        """The subscriber has done with the offsets from `start` up to, not including, `stop`."""
+        cursor = topic.cursors.get(subscription)
+        if cursor is None:
+            return
+        if stop > topic.visible:
+            raise NoSuchOffset(
+                f"Topic {topic.name!r} has no message {stop - 1} yet; its last is {topic.visible - 1}."
+            )
+        before = Cursor(cursor.floor, cursor.above)
+        if not cursor.ack(start, stop):
+            return
+        self.commits.pending.moved(subscription, topic, cursor, before)
+        if before.floor <= topic.low:
+            self.collector.dirty.add(topic)
+
+    def feed(self, client: str) -> Feed:
+        """What a connection that is pushed its messages reads from."""
+        return Feed(self, client)

@@ -1,0 +1,107 @@
+"""Collection: messages that nobody waits for, and that no retention keeps, go."""
+
+import asyncio
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from stafeta.broker.topic import Topic
+from stafeta.errors import StoreError
+from stafeta.store.port import Store
+
+if TYPE_CHECKING:
+    from stafeta.broker.broker import Broker
+
+log = logging.getLogger("stafeta.broker")
+
+PORTION = 500  # topics looked at before others get their turn
+
+
+class Collector:
+    def __init__(self, broker: "Broker", store: Store) -> None:
+        self._broker = broker
+        self._store = store
+        self._task: asyncio.Task[None] | None = None
+        self.dirty: set[Topic] = set()  # topics in which something may have become collectable
+
+    def start(self, interval: float) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(interval))
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def _run(self, interval: float) -> None:
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                await self.collect()
+            except StoreError as error:
+                log.warning("collection failed and is tried again: %s", error)
+
+    async def collect(self) -> None:
+        """Collect all that can be, and give its space back."""
+        looked_at, self.dirty = self.dirty, set()
+        try:
+            while looked_at:
+                portion = list(islice(looked_at, PORTION))
+                for topic in portion:
+                    await self._collect(topic)
+                looked_at.difference_update(portion)
+                await asyncio.sleep(0)
+            if self._store.checkpoint_due or self._broker.commits.pending.topics:
+                await asyncio.shield(self._broker.receipt())
+            more = True
+            while more:
+                more = await self._store.sweep()
+        except BaseException:
+            self.dirty |= looked_at
+            raise
+        self._broker.staging.expire()
+
+    async def _collect(self, topic: Topic) -> None:
+        if not topic.exists:
+            return
+        limit = self._held_from(topic)
+        if topic.retention is not None:
+            limit = min(limit, await self._kept_from(topic))
+        if limit > topic.first:
+            self._release(topic, limit)
+        if topic.retention is not None and topic.first < topic.visible:
+            self.dirty.add(topic)  # time alone makes it collectable
+        self._broker.remove_unless_wanted(topic)
+
+    def _held_from(self, topic: Topic) -> int:
+        """The first offset that a subscription waits for."""
+        visible, lag = topic.visible, self._broker.limits.lag
+        low = visible
+        for subscription, cursor in topic.cursors.items():
+            floor = cursor.floor if subscription.durable else max(cursor.floor, visible - lag)
+            if floor < low:
+                low = floor
+        topic.low = low
+        return min(low, visible - 1) if topic.keeps_last else low
+
+    async def _kept_from(self, topic: Topic) -> int:
+        """The first offset that retention keeps."""
+        assert topic.retention is not None
+        age, size, messages = topic.retention
+        before = None if age is None else self._broker.now() - age
+        kept = 1
+        if age is not None or size is not None:
+            kept = await self._store.horizon(topic.id, before=before, size=size)
+        return kept if messages is None else max(kept, topic.visible - messages)
+
+    def _release(self, topic: Topic, first: int) -> None:
+        pending = self._broker.commits.pending
+        before = topic.first
+
+        def undo() -> None:
+            topic.first = before
+            self.dirty.add(topic)
+
+        pending.undo.append(undo)
+        pending.topics.add(topic)
+        topic.first = first

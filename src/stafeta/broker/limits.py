@@ -1,0 +1,11 @@
+"""What strangers may use up."""
+
+from typing import NamedTuple
+
+
+class Limits(NamedTuple):
+    payload: int = 8 << 20  # bytes in one message
+    pending: int = 64 << 20  # bytes not durable yet, before doors stop reading
+    lag: int = 1_000_000  # messages that a live subscription may be behind
+    topics: int = 1_000_000
+    subscriptions: int = 1_000_000

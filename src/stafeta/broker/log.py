@@ -1,0 +1,99 @@
+"""Reading the log: its newest part from memory, the rest from the store, several topics in one order."""
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import merge
+
+from stafeta.broker.topic import Topic
+from stafeta.message import Batch, RowBatch
+from stafeta.store.port import Store
+
+ROW_COST = 200  # what a row takes in memory beside its payload, roughly
+
+
+class Log:
+    def __init__(self, store: Store, tail: int) -> None:
+        self._store = store
+        self._limit = tail
+        self._size = 0
+        self._order: deque[tuple[Topic, RowBatch, int]] = (
+            deque()
+        )  # what is in memory, the oldest first, and its cost
+
+    def add(self, topic: Topic, batch: RowBatch) -> None:
+        """Keep what was just committed for those who read it right away."""
+        if topic.tail is None:
+            topic.tail = []
+        topic.tail.append(batch)
+        cost = batch.size + ROW_COST * batch.count
+        self._order.append((topic, batch, cost))
+        self._size += cost
+        while self._size > self._limit:
+            oldest, batch, cost = self._order.popleft()
+            self._size -= cost
+            if oldest.tail and oldest.tail[0] is batch:
+                del oldest.tail[0]
+            if not oldest.tail:
+                oldest.tail = None
+
+    async def read(self, topic: Topic, start: int, stop: int, size: int) -> list[Batch]:
+        """Batches in order from `start` up to `stop`, or until `size` bytes of payload are passed."""
+        start = max(start, topic.first)
+        stop = min(stop, topic.visible)
+        tail = topic.tail
+        if start >= stop:
+            return []
+        if tail is None or start < tail[0].base:
+            return await self._store.read(topic.id, start, stop, size)
+        batches: list[Batch] = []
+        for batch in tail[_holding(tail, start) :]:
+            if batch.base >= stop or size <= 0:
+                break
+            batches.append(batch.cut(start, stop))
+            size -= batches[-1].size
+        return batches
+
+
+def _holding(tail: list[RowBatch], offset: int) -> int:
+    low, high = 0, len(tail)
+    while low < high:
+        middle = (low + high) // 2
+        if tail[middle].end <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def in_order(topics: Iterable[tuple[list[Batch], bool]]) -> list[Batch]:
+    """Batches of several topics in the order in which their messages were published.
+
+    Each topic comes as its batches and whether there are more behind them; nothing is returned that might come after
+    a message still to be read.
+    """
+    topics = [(batches, more) for batches, more in topics if batches]
+    if len(topics) == 1:
+        return topics[0][0]
+    limit = min((batches[-1].positions[-1] for batches, more in topics if more), default=None)
+    streams = [
+        [
+            (position, batch.base + at, batch)
+            for batch in batches
+            for at, position in enumerate(batch.positions)
+        ]
+        for batches, _ in topics
+    ]
+    ordered: list[Batch] = []
+    run: tuple[Batch, int, int] | None = None
+    for position, offset, batch in merge(*streams):
+        if limit is not None and position > limit:
+            break
+        if run is not None and run[0] is batch and run[2] == offset:
+            run = (batch, run[1], offset + 1)
+            continue
+        if run is not None:
+            ordered.append(run[0].cut(run[1], run[2]))
+        run = (batch, offset, offset + 1)
+    if run is not None:
+        ordered.append(run[0].cut(run[1], run[2]))
+    return ordered

@@ -1,0 +1,84 @@
+"""Topic names, filters and client ids.
+
+1. A name is 1 to 255 bytes of UTF-8 without white space or control characters; levels are separated by `/`.
+2. A name that is published to has no `+`, `#` or `*` in it.
+3. In a filter a level that is `+` stands for any one level, and `#` or `*` for any number of levels, none included.
+4. A filter that begins with a wildcard does not match names that begin with `$`: those are the broker's own.
+"""
+
+import re
+from collections.abc import Callable
+
+from stafeta.errors import InvalidClient, InvalidName
+
+MAX_BYTES = 255
+MAX_LEVELS = 64
+MAX_OPEN = 4  # levels of a filter that stand for any number
+
+_FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_WILDCARD = re.compile(r"[+#*]")
+
+
+def is_filter(name: str) -> bool:
+    return _WILDCARD.search(name) is not None
+
+
+def check_name(name: str) -> None:
+    """Raise `InvalidName` where nothing can be published under this name."""
+    check_filter(name)
+    found = _WILDCARD.search(name)
+    if found:
+        raise InvalidName(
+            f"The topic {name!r} has {found[0]!r} in it, which only a subscription's filter may have."
+        )
+
+
+def check_filter(name: str) -> None:
+    """Raise `InvalidName` where nobody can subscribe to this."""
+    _check(name, "topic")
+    levels = name.split("/")
+    if len(levels) > MAX_LEVELS:
+        raise InvalidName(f"The topic {name!r} has {len(levels)} levels; at most {MAX_LEVELS} are allowed.")
+    if levels.count("#") + levels.count("*") > MAX_OPEN:
+        raise InvalidName(f"The filter {name!r} has more than {MAX_OPEN} levels that are '#' or '*'.")
+    for level in levels:
+        if len(level) > 1 and _WILDCARD.search(level):
+            raise InvalidName(
+                f"In {name!r} the level {level!r} mixes a wildcard with text; it must stand alone."
+            )
+
+
+def check_client(client: str) -> None:
+    try:
+        _check(client, "client id")
+    except InvalidName as error:
+        raise InvalidClient(str(error)) from None
+
+
+def _check(name: str, what: str) -> None:
+    if not name:
+        raise InvalidName(f"The {what} is empty.")
+    found = _FORBIDDEN.search(name)
+    if found:
+        kind = "white space" if found[0].isspace() else "a control character"
+        raise InvalidName(f"The {what} {name!r} has {kind} in it, at position {found.start() + 1}.")
+    size = len(name.encode())
+    if size > MAX_BYTES:
+        raise InvalidName(f"The {what} {name[:20]!r}… is {size} bytes long; at most {MAX_BYTES} are allowed.")
+
+
+def levels_of(filter_: str) -> list[str]:
+    """The levels of a name or filter, with one sign for each wildcard."""
+    return ["#" if level == "*" else level for level in filter_.split("/")]
+
+
+def matcher(filter_: str) -> Callable[[str], bool]:
+    """A test of whether a name matches the filter."""
+    signs = {"+": "/[^/]*", "#": "(?:/[^/]*)*"}
+    pattern = re.compile("".join(signs.get(level) or "/" + re.escape(level) for level in levels_of(filter_)))
+    hidden = filter_[0] in "+#*"
+
+    def matches(name: str) -> bool:
+        return pattern.fullmatch("/" + name) is not None and not (hidden and name.startswith("$"))
+
+    return matches

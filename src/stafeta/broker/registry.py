@@ -1,0 +1,281 @@
+"""Which topics there are, and who subscribes to them."""
+
+from collections.abc import Callable, Iterable
+
+from stafeta.broker import names
+from stafeta.broker.collector import Collector
+from stafeta.broker.commits import CommitLoop
+from stafeta.broker.cursor import Cursor
+from stafeta.broker.limits import Limits
+from stafeta.broker.topic import Retention, Subscription, Topic
+from stafeta.broker.trie import Trie
+from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic, NotSubscribed
+from stafeta.store.port import Snapshot, TopicRecord
+
+
+class Registry:
+    """A topic exists once someone subscribes to it, or a door that creates topics publishes to it; it goes when nobody
+    subscribes to it and it keeps nothing."""
+
+    def __init__(
+        self,
+        commits: CommitLoop,
+        collector: Collector,
+        limits: Limits,
+        retention: Callable[[str], Retention | None],
+    ) -> None:
+        self.commits = commits
+        self.collector = collector
+        self.limits = limits
+        self.topics: dict[str, Topic] = {}  # those that were removed included, which do not `exist`
+        self.clients: dict[str, dict[str, Subscription]] = {}  # by client and filter
+        self.closed = False
+        self._retention = retention
+        self._filters: Trie[Subscription] = Trie()  # the wide ones; a topic has its own at hand
+        self._last_topic = 0
+        self._last_subscription = 0
+        self._subscriptions = 0
+        self._client_id = 0
+
+    def _restore(self, snapshot: Snapshot) -> dict[int, Topic]:
+        """Returns the topics by their ids."""
+        topics: dict[int, Topic] = {}
+        for record in snapshot.topics:
+            topic = Topic(record, self._retention(record.name))
+            self.topics[record.name] = topics[record.id] = topic
+            self._last_topic = max(self._last_topic, record.id)
+            if topic.exists and topic.first < topic.next:
+                self.collector.dirty.add(topic)
+        subscriptions: dict[int, Subscription] = {}
+        for id_, client, filter_, start in snapshot.subscriptions:
+            subscriptions[id_] = Subscription(id_, client, filter_, start, durable=True)
+            self._enter(subscriptions[id_])
+            self._last_subscription = max(self._last_subscription, id_)
+        for subscription_id, topic_id, (floor, above) in snapshot.cursors:
+            subscription, topic = subscriptions[subscription_id], topics[topic_id]
+            topic.cursors[subscription] = Cursor(floor, above)
+            subscription.topics[topic] = None
+        self._client_id = snapshot.client_id
+        return topics
+
+    def reconfigure(self, limits: Limits, retention: Callable[[str], Retention | None]) -> None:
+        """Change limits and retention while running."""
+        self.limits = limits
+        self._retention = retention
+        for topic in self.topics.values():
+            topic.retention = retention(topic.name)
+            self.collector.dirty.add(topic)
+
+    # --- topics
+
+    def topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None or not topic.exists:
+            raise NoSuchTopic(f"The topic {name!r} does not exist. Subscribing to it creates it.")
+        return topic
+
+    def topic_for(self, name: str, *, create: bool) -> Topic:
+        """The topic to publish to. One that a filter is waiting for is made."""
+        topic = self.topics.get(name)
+        if topic is not None and topic.exists:
+            return topic
+        if self.closed:
+            raise BrokerClosed("The broker is shutting down.")
+        names.check_name(name)
+        subscribed = self._filters.matching(name)
+        if not subscribed and not create:
+            return self.topic(name)
+        return self._create(name, subscribed)
+
+    def _create(self, name: str, subscribed: Iterable[Subscription]) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            if len(self.topics) >= self.limits.topics:
+                raise LimitReached(
+                    f"There are {len(self.topics)} topics, as many as limits.max_topics allows."
+                )
+            self._last_topic += 1
+            topic = Topic(TopicRecord(self._last_topic, name, 1, 1, False, False), self._retention(name))
+            self.topics[name] = topic
+        made = topic
+        made.exists = True
+        made.low = made.first = made.next
+        pending = self.commits.pending
+        pending.topics.add(made)
+
+        def undo() -> None:
+            made.exists = False
+
+        pending.undo.append(undo)
+        for subscription in subscribed:
+            self._point(subscription, made)
+        return made
+
+    def remove_unless_wanted(self, topic: Topic) -> None:
+        """A topic that nobody subscribes to and that keeps nothing goes; its offsets are not used again."""
+        if topic.wanted or not topic.exists:
+            return
+        first = topic.first
+        pending = self.commits.pending
+        pending.topics.add(topic)
+
+        def undo() -> None:
+            topic.exists = True
+            topic.first = first
+
+        pending.undo.append(undo)
+        topic.exists = False
+        topic.first = topic.next
+
+    # --- subscriptions
+
+    def new_client(self) -> int:
+        """A client id that was never given out, nor is in use."""
+        before = self._client_id
+        self._client_id += 1
+        while str(self._client_id) in self.clients:
+            self._client_id += 1
+        pending = self.commits.pending
+        pending.group.client_id = self._client_id
+        pending.undo.append(lambda: setattr(self, "_client_id", before))
+        return self._client_id
+
+    def subscription(self, client: str, name: str) -> Subscription:
+        """The client's subscription to this filter, or one that covers this topic."""
+        filters = self.clients.get(client, {})
+        found = filters.get(name)
+        if found is None:
+            found = next((s for s in filters.values() if s.matches is not None and s.matches(name)), None)
+        if found is None:
+            if not names.is_filter(name):
+                self.topic(name)
+            raise NotSubscribed(f"Client {client!r} has no subscription to {name!r}.")
+        return found
+
+    def subscribe(self, client: str, filter_: str, *, durable: bool = True) -> Subscription:
+        """Subscribing again to the same filter changes nothing, except that a live subscription becomes durable."""
+        found = self.clients.get(client, {}).get(filter_)
+        if found is not None:
+            if durable and not found.durable:
+                self._make_durable(found)
+            return found
+        if self.closed:
+            raise BrokerClosed("The broker is shutting down.")
+        names.check_client(client)
+        names.check_filter(filter_)
+        if self._subscriptions >= self.limits.subscriptions:
+            raise LimitReached(
+                f"There are {self._subscriptions} subscriptions, as many as limits.max_subscriptions allows."
+            )
+        if names.is_filter(filter_):
+            return self._subscribe_wide(client, filter_, durable=durable)
+        topic = self.topic_for(filter_, create=True)
+        subscription = self._add(client, filter_, durable=durable)
+        self._point(subscription, topic)
+        return subscription
+
+    def _subscribe_wide(self, client: str, filter_: str, *, durable: bool) -> Subscription:
+        subscription = self._add(client, filter_, durable=durable)
+        assert subscription.matches is not None
+        for topic in self.topics.values():
+            if topic.exists and subscription.matches(topic.name):
+                self._point(subscription, topic)
+        return subscription
+
+    def _add(self, client: str, filter_: str, *, durable: bool) -> Subscription:
+        self._last_subscription += 1
+        start = self.commits.position - 1
+        subscription = Subscription(self._last_subscription, client, filter_, start, durable=durable)
+        self._enter(subscription)
+        pending = self.commits.pending
+        pending.undo.append(lambda: self._leave(subscription))
+        if durable:
+            pending.group.subscriptions[subscription.id] = subscription.record()
+        return subscription
+
+    def _make_durable(self, subscription: Subscription) -> None:
+        subscription.durable = True
+        pending = self.commits.pending
+        pending.undo.append(lambda: setattr(subscription, "durable", False))
+        pending.group.subscriptions[subscription.id] = subscription.record()
+        for topic in subscription.topics:
+            pending.cursors[subscription, topic] = topic.cursors[subscription]
+
+    def unsubscribe(self, client: str, filter_: str) -> None:
+        """Release all that the subscription held."""
+        subscription = self.subscription(client, filter_)
+        if subscription.filter != filter_:
+            raise NotSubscribed(
+                f"Client {client!r} is subscribed to {subscription.filter!r}, not to {filter_!r} alone."
+            )
+        cursors = {topic: topic.cursors[subscription] for topic in subscription.topics}
+        self._leave(subscription)
+        pending = self.commits.pending
+
+        def undo() -> None:
+            self._enter(subscription)
+            for topic, cursor in cursors.items():
+                topic.cursors[subscription] = cursor
+                subscription.topics[topic] = None
+                if subscription.watchers:
+                    topic.watch(subscription)
+
+        pending.undo.append(undo)
+        if subscription.durable:
+            if pending.group.subscriptions.pop(subscription.id, None) is None:
+                pending.group.subscriptions[subscription.id] = None
+            for topic in cursors:
+                pending.cursors.pop((subscription, topic), None)
+        for topic in cursors:
+            self.collector.dirty.add(topic)
+            self.remove_unless_wanted(topic)
+
+    def _enter(self, subscription: Subscription) -> None:
+        self.clients.setdefault(subscription.client, {})[subscription.filter] = subscription
+        self._subscriptions += 1
+        if subscription.wide:
+            self._filters.add(subscription.filter, subscription)
+
+    def _leave(self, subscription: Subscription) -> None:
+        filters = self.clients[subscription.client]
+        del filters[subscription.filter]
+        if not filters:
+            del self.clients[subscription.client]
+        self._subscriptions -= 1
+        if subscription.wide:
+            self._filters.discard(subscription.filter, subscription)
+        for topic in subscription.topics:
+            del topic.cursors[subscription]
+            topic.unwatch(subscription)
+        subscription.topics.clear()
+
+    def _point(self, subscription: Subscription, topic: Topic) -> None:
+        """Give the subscription a cursor at the end of the topic."""
+        cursor = topic.cursors[subscription] = Cursor(topic.next)
+        subscription.topics[topic] = None
+        if subscription.watchers:
+            topic.watch(subscription)
+        pending = self.commits.pending
+        if subscription.durable:
+            pending.cursors[subscription, topic] = cursor
+
+        def undo() -> None:
+            topic.cursors.pop(subscription, None)
+            topic.unwatch(subscription)
+            subscription.topics.pop(topic, None)
+
+        pending.undo.append(undo)
+
+    # --- watching
+
+    def watch(self, subscription: Subscription, watcher: Callable[[Topic], None]) -> None:
+        """Call `watcher` with a topic whenever there is something new on it for the subscription."""
+        subscription.watchers.append(watcher)
+        for topic in subscription.topics:
+            topic.watch(subscription)
+
+    def unwatch(self, subscription: Subscription, watcher: Callable[[Topic], None]) -> None:
+        subscription.watchers.remove(watcher)
+        if not subscription.watchers:
+            for topic in subscription.topics:
+                topic.unwatch(subscription)

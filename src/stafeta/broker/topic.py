@@ -1,0 +1,91 @@
+"""Topics and subscriptions: what the broker knows of each while it runs."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from stafeta.broker.cursor import Cursor
+from stafeta.broker.names import is_filter, matcher
+from stafeta.broker.producer import Producer
+from stafeta.message import RowBatch
+from stafeta.store.port import SubscriptionRecord, TopicRecord
+
+
+class Retention(NamedTuple):
+    """How long messages stay that nobody waits for; the first limit that is passed ends it."""
+
+    age: int | None = None  # microseconds
+    size: int | None = None  # bytes of payload
+    messages: int | None = None
+
+
+class Subscription:
+    """A client's interest in a filter. A live one is forgotten when its connection ends, a durable one is stored."""
+
+    __slots__ = ("client", "durable", "filter", "id", "matches", "start", "topics", "watchers")
+
+    def __init__(self, id_: int, client: str, filter_: str, start: int, *, durable: bool) -> None:
+        self.id = id_
+        self.start = start  # the position of the last message before it
+        self.client = client
+        self.filter = filter_
+        self.durable = durable
+        self.matches = matcher(filter_) if is_filter(filter_) else None
+        self.topics: dict[Topic, None] = {}  # those it has a cursor on
+        self.watchers: list[Callable[[Topic], None]] = []  # told when something new can be read
+
+    def record(self) -> SubscriptionRecord:
+        return SubscriptionRecord(self.id, self.client, self.filter, self.start)
+
+    @property
+    def wide(self) -> bool:
+        """True for a filter, which may match many topics."""
+        return self.matches is not None
+
+
+class Topic:
+    """Offsets below `first` are collected; those from `visible` on are not durable yet."""
+
+    __slots__ = (
+        "cursors",
+        "exists",
+        "first",
+        "id",
+        "keeps_last",
+        "low",
+        "name",
+        "next",
+        "producers",
+        "retention",
+        "tail",
+        "visible",
+        "watched",
+    )
+
+    def __init__(self, record: TopicRecord, retention: Retention | None) -> None:
+        self.id, self.name, self.first, self.next, self.exists, self.keeps_last = record
+        self.visible = self.next
+        self.low = self.first  # no cursor is below
+        self.retention = retention
+        self.cursors: dict[Subscription, Cursor] = {}
+        self.watched: dict[Subscription, None] | None = None  # the subscriptions that have watchers
+        self.producers: dict[str, Producer] | None = None
+        self.tail: list[RowBatch] | None = None  # the newest messages, where they are still in memory
+
+    def record(self) -> TopicRecord:
+        return TopicRecord(self.id, self.name, self.first, self.next, self.exists, self.keeps_last)
+
+    @property
+    def wanted(self) -> bool:
+        """True while someone subscribes to it, or it keeps messages of itself."""
+        return (
+            bool(self.cursors) or self.keeps_last or (self.retention is not None and self.first < self.next)
+        )
+
+    def watch(self, subscription: Subscription) -> None:
+        if self.watched is None:
+            self.watched = {}
+        self.watched[subscription] = None
+
+    def unwatch(self, subscription: Subscription) -> None:
+        if self.watched is not None:
+            self.watched.pop(subscription, None)

@@ -1,0 +1,76 @@
+"""How a command reaches its broker, and where it keeps what it must remember between two runs."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stafeta.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stafeta.doors.zeromq.client import Client
+
+_ADDRESS = "tcp://127.0.0.1:9001"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that every command with a broker has."""
+    group = parser.add_argument_group("broker")
+    group.add_argument(
+        "--broker", metavar="ADDRESS", help=f"address of the broker (STAFETA_BROKER; {_ADDRESS})"
+    )
+    group.add_argument(
+        "--state",
+        metavar="DIR",
+        help="folder where clients remember what they have sent and received (STAFETA_STATE; ~/.local/state/stafeta)",
+    )
+    group.add_argument(
+        "--client",
+        metavar="NAME",
+        default="default",
+        help="which client to be: each has its own subscriptions (default)",
+    )
+    group.add_argument(
+        "--timeout", metavar="SECONDS", type=float, default=5.0, help="how long to wait for a reply (5)"
+    )
+    group.add_argument(
+        "--retries", metavar="N", type=int, default=3, help="how often to try before giving up (3)"
+    )
+
+
+def publisher(options: argparse.Namespace) -> "Client":
+    """The client that puts."""
+    return _client(options, "publisher")
+
+
+def subscriber(options: argparse.Namespace) -> "Client":
+    """The client that subscribes and gets. Not the one that puts, so that one can follow while the other puts."""
+    return _client(options, "subscriber")
+
+
+def visitor(options: argparse.Namespace) -> "Client":
+    """A client that has nothing to remember."""
+    return _client(options, None)
+
+
+def state_folder(options: argparse.Namespace) -> Path:
+    """The folder of the client that was asked for."""
+    name: str = options.client
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ConfigError(f"--client: {name!r} is not a name; it must be one that a folder can have.")
+    given = options.state or os.environ.get("STAFETA_STATE")
+    if given:
+        return Path(given) / name
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "stafeta" / name
+
+
+def _client(options: argparse.Namespace, role: str | None) -> "Client":
+    from stafeta.doors.zeromq.client import Client
+
+    return Client(
+        options.broker or os.environ.get("STAFETA_BROKER") or _ADDRESS,
+        state_folder(options) / role if role else None,
+        timeout=options.timeout,
+        retries=options.retries,
+    )

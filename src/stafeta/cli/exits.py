@@ -1,0 +1,23 @@
+"""What the exit code of a command says. (docs/cli.md tells it to users.)"""
+
+from stafeta.errors import ConfigError, NoReply, StafetaError, StoreError
+
+OK = 0
+REFUSED = 1
+USAGE = 2
+NOTHING = 3
+UNREACHABLE = 4
+DATA_FOLDER = 5
+INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
+BROKEN_PIPE = 141  # and of SIGPIPE
+
+_BY_ERROR: dict[type[StafetaError], int] = {
+    ConfigError: USAGE,
+    NoReply: UNREACHABLE,
+    StoreError: DATA_FOLDER,
+}
+
+
+def code_of(error: StafetaError) -> int:
+    """The exit code of a command that ends with this error."""
+    return next((code for kind, code in _BY_ERROR.items() if isinstance(error, kind)), REFUSED)

@@ -1,0 +1,118 @@
+"""Every option there is, with its default.
+
+A new section is one more dataclass and one more field of Config: files, environment, flags, `--check` and the
+messages about mistakes follow from that. A section with an option `listen` is a door.
+"""
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+
+from stafeta.config import forms
+from stafeta.config.forms import Address, Form, Keep, Plain
+from stafeta.errors import ConfigError
+
+T = TypeVar("T")
+Key: TypeAlias = tuple[str, ...]
+Tables: TypeAlias = dict[str, "Plain | Tables"]
+
+
+def option(default: T, form: Form[T]) -> T:
+    """A field of a section, and how its value is read and written."""
+    return field(default=default, metadata={"form": form})
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroMQ:
+    listen: tuple[Address, ...] = option((Address("", 9001),), forms.listen())
+    max_frame: int = option(16 << 20, forms.size(1 << 10))
+    get_reply: int = option(256 << 10, forms.size(1 << 10))
+    max_backlog: int = option(16 << 20, forms.size(1 << 10))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_payload: int = option(8 << 20, forms.size())
+    max_pending: int = option(64 << 20, forms.size(1 << 10))
+    max_lag: int = option(1_000_000, forms.count(1))
+    max_topics: int = option(1_000_000, forms.count(1))
+    max_subscriptions: int = option(1_000_000, forms.count(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    tail: int = option(32 << 20, forms.size(0))
+    checkpoint_rows: int = option(100_000, forms.count(1))
+    sweep: float = option(1.0, forms.duration())
+
+
+class TopicRule(NamedTuple):
+    """What holds for the topics that a filter matches."""
+
+    filter: str
+    keep: Keep
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    data: Path = option(Path("stafeta-data"), forms.folder())
+    host: str = option("127.0.0.1", forms.host())
+    durability: str = option("fsync", forms.choice("fsync", "os"))
+    allow_anyone: bool = option(False, forms.flag())
+    log_format: str = option("text", forms.choice("text", "json"))
+    log_level: str = option("info", forms.choice("debug", "info", "warning", "error"))
+    zeromq: ZeroMQ = field(default_factory=ZeroMQ)
+    limits: Limits = field(default_factory=Limits)
+    store: Store = field(default_factory=Store)
+    topics: tuple[TopicRule, ...] = ()
+
+    def addresses(self, listen: tuple[Address, ...]) -> tuple[Address, ...]:
+        """The addresses of a door, with `host` where they name none."""
+        return tuple(Address(address.host or self.host, address.port) for address in listen)
+
+    def check(self) -> None:
+        """Refuses options that are right one by one but not together."""
+        if self.allow_anyone:
+            return
+        for section in SECTIONS:
+            for address in self.addresses(getattr(getattr(self, section), "listen", ())):
+                if not address.loopback:
+                    raise ConfigError(
+                        f"{section}.listen: {address} can be reached from other machines, and whoever comes from "
+                        "there may read and write everything. Listen on 127.0.0.1, or set allow_anyone = true "
+                        "(--allow-anyone) if that is what you want."
+                    )
+
+    def to_plain(self) -> Tables:
+        """What a TOML file that sets every option as it is here would hold."""
+        plain: Tables = {}
+        for (*table, name), form in OPTIONS.items():
+            owner, into = self, plain
+            for section in table:
+                owner, into = getattr(owner, section), cast("Tables", into.setdefault(section, {}))
+            into[name] = form.write(getattr(owner, name))
+        if self.topics:
+            plain["topics"] = {rule.filter: {"keep": KEEP.write(rule.keep)} for rule in self.topics}
+        return plain
+
+    def to_toml(self) -> str:
+        from stafeta.config.toml import write
+
+        return write(self.to_plain())
+
+
+KEEP = forms.keep()
+
+_DEFAULTS = Config()
+SECTIONS: dict[str, type[Any]] = {
+    one.name: type(value) for one in fields(Config) if is_dataclass(value := getattr(_DEFAULTS, one.name))
+}
+
+
+def _options(path: Key, section: type[Any]) -> dict[Key, Form[Any]]:
+    return {(*path, one.name): one.metadata["form"] for one in fields(section) if "form" in one.metadata}
+
+
+OPTIONS: dict[Key, Form[Any]] = _options((), Config)
+for _name, _section in SECTIONS.items():
+    OPTIONS |= _options((_name,), _section)

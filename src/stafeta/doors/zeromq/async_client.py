@@ -1,0 +1,183 @@
+"""The asyncio twin of the client."""
+
+import asyncio
+import math
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from types import TracebackType
+from typing import TypeVar
+
+import zmq
+
+from stafeta.doors.zeromq.client import ADDRESS
+from stafeta.doors.zeromq.dialogues import MAX_WINDOW, Dialogues
+from stafeta.doors.zeromq.exchange import Dialogue, Exchange
+from stafeta.doors.zeromq.outbox import Receipt, Tally
+from stafeta.doors.zeromq.parcels import MAX_PAYLOAD, Packer
+from stafeta.doors.zeromq.replies import Message, TopicInfo
+from stafeta.errors import NoReply, Refused
+
+_T = TypeVar("_T")
+
+
+class AsyncClient:
+    """`stafeta.Client` for asyncio: the same options, the same methods, each to be awaited.
+
+    Its folder is opened with `async with`, or by the first method that is awaited. Tasks may share it: their calls
+    take turns, and a `get` that waits holds the others up, so give a task that waits a client of its own. Writing to
+    the folder happens on the loop's own thread: a `put` holds the loop up for one sync of the disk.
+    """
+
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = 5.0,
+        retries: int = 3,
+        backoff: float = 0.1,
+        window: int = MAX_WINDOW,
+        max_payload: int = MAX_PAYLOAD,
+        folder_wait: float = 5.0,
+    ) -> None:
+        self._exchange = Exchange(address, timeout, retries, backoff)
+        self._dialogues = Dialogues(self._exchange, folder, window, folder_wait)
+        self._max_payload = max_payload
+        self._lock = asyncio.Lock()
+        self._holder: asyncio.Task[object] | None = None
+
+    async def put(self, topic: str, data: str | bytes, kind: str | None = None) -> int:
+        """See `Client.put`."""
+        packer = Packer(kind, self._max_payload)
+        packer.add(data)
+        tally = Tally()
+        await self._run(self._dialogues.finish(topic, packer.rest(), tally))
+        return tally.last
+
+    async def put_many(
+        self, topic: str, data: Iterable[str | bytes] | AsyncIterable[str | bytes], kind: str | None = None
+    ) -> Receipt:
+        """See `Client.put_many`. `data` may be an asynchronous iterable too."""
+        packer = Packer(kind, self._max_payload)
+        tally = Tally()
+        items = aiter(data) if isinstance(data, AsyncIterable) else iter(data)
+        async with self._turn():
+            while True:
+                try:
+                    if isinstance(items, AsyncIterator):
+                        parcel = await packer.fill_async(items)
+                    else:
+                        parcel = packer.fill(items)
+                except Exception:
+                    await self._run(self._dialogues.finish(topic, packer.rest(), tally))
+                    raise
+                if parcel is None:
+                    break
+                await self._run(self._dialogues.take(topic, parcel, tally))
+            await self._run(self._dialogues.finish(topic, packer.rest(), tally))
+        return tally.receipt
+
+    async def count(self, topic: str) -> int:
+        """See `Client.count`."""
+        return await self._run(self._dialogues.count(topic))
+
+    async def subscribe(self, topic: str) -> int:
+        """See `Client.subscribe`."""
+        return await self._run(self._dialogues.subscribe(topic))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """See `Client.unsubscribe`."""
+        await self._run(self._dialogues.unsubscribe(topic))
+
+    async def get(self, topic: str, wait: float = 0.0) -> Message | None:
+        """See `Client.get`."""
+        found = await self.get_many(topic, 1, wait)
+        return found[0] if found else None
+
+    async def get_many(self, topic: str, limit: int = 1000, wait: float = 0.0) -> list[Message]:
+        """See `Client.get_many`."""
+        return await self._run(self._dialogues.get(topic, limit, wait))
+
+    async def ack(self, messages: Message | Iterable[Message] | str, *, up_to: int | None = None) -> None:
+        """See `Client.ack`."""
+        for dialogue in self._dialogues.acknowledgements(messages, up_to):
+            await self._run(dialogue)
+
+    async def messages(self, topic: str) -> AsyncIterator[Message]:
+        """See `Client.messages`."""
+        try:
+            while True:
+                for message in await self.get_many(topic, wait=math.inf):
+                    yield message
+                    await self._run(self._dialogues.note(message))
+        except GeneratorExit:
+            if not self._dialogues.closed:
+                with suppress(NoReply):  # then the next get tells it
+                    await self._run(self._dialogues.tell(topic))
+            raise
+
+    async def topics(self, filter: str = "#") -> list[TopicInfo]:
+        """See `Client.topics`."""
+        return await self._run(self._dialogues.topics(filter))
+
+    async def close(self) -> None:
+        """See `Client.close`."""
+        self._dialogues.close()
+
+    async def __aenter__(self) -> "AsyncClient":
+        await self._run(self._dialogues.opened())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, dialogue: Dialogue[_T]) -> _T:
+        async with self._turn():
+            try:
+                while True:
+                    seconds = next(dialogue)
+                    await _readable(self._exchange.sockets, seconds)
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            except Refused:
+                raise
+            except BaseException:
+                self._dialogues.reset()
+                raise
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        # What feeds a put_many may itself come from this client, in the task that has the turn already.
+        if self._holder is asyncio.current_task():
+            yield
+            return
+        async with self._lock:
+            self._holder = asyncio.current_task()
+            try:
+                yield
+            finally:
+                self._holder = None
+
+
+async def _readable(sockets: "list[zmq.Socket[bytes]]", seconds: float) -> None:
+    if not sockets:
+        await asyncio.sleep(seconds)
+        return
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    descriptors = [socket.fileno() for socket in sockets]
+    for descriptor in descriptors:
+        loop.add_reader(descriptor, ready.set)
+    try:
+        # The descriptor tells of a change only once; what came before it was watched shows here.
+        if not any(socket.poll(0) for socket in sockets):
+            await asyncio.wait_for(ready.wait(), seconds)
+    except TimeoutError:
+        pass
+    finally:
+        for descriptor in descriptors:
+            loop.remove_reader(descriptor)

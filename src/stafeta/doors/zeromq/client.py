@@ -1,0 +1,184 @@
+"""A client of a Stafeta broker, through the ZeroMQ door."""
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import zmq
+
+from stafeta.doors.zeromq.dialogues import MAX_WINDOW, ClientClosed, Dialogues
+from stafeta.doors.zeromq.exchange import Dialogue, Exchange
+from stafeta.doors.zeromq.outbox import Receipt, Tally
+from stafeta.doors.zeromq.parcels import MAX_PAYLOAD, Packer
+from stafeta.doors.zeromq.replies import Message, TopicInfo
+from stafeta.errors import NoReply, Refused
+
+if TYPE_CHECKING:
+    from stafeta.doors.zeromq.async_client import AsyncClient
+
+__all__ = ["AsyncClient", "Client", "ClientClosed", "Message", "Receipt", "TopicInfo"]
+
+ADDRESS = "tcp://127.0.0.1:9001"
+_T = TypeVar("_T")
+
+
+class Client:
+    """A publisher and subscriber that loses nothing and repeats nothing.
+
+    `folder` is where it keeps what it must remember; a client that was killed and is made anew with the same folder
+    goes on where it was. Without one it remembers for as long as it lives. Only one client uses a folder at a time:
+    a second one waits `folder_wait` seconds for it.
+
+    A request is sent up to `retries` times, waiting `timeout` seconds for the reply each time and between them
+    `backoff` seconds, doubled with each; then `NoReply` is raised. What the broker does not accept raises `Refused`
+    with its reason. `put_many` has up to `window` requests on their way.
+
+    Not for several threads at once: make a client for each.
+    """
+
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = 5.0,
+        retries: int = 3,
+        backoff: float = 0.1,
+        window: int = MAX_WINDOW,
+        max_payload: int = MAX_PAYLOAD,
+        folder_wait: float = 5.0,
+    ) -> None:
+        self._exchange = Exchange(address, timeout, retries, backoff)
+        self._dialogues = Dialogues(self._exchange, folder, window, folder_wait)
+        self._max_payload = max_payload
+        self._run(self._dialogues.opened())
+
+    def put(self, topic: str, data: str | bytes, kind: str | None = None) -> int:
+        """Puts a message on a topic and returns its id, once the broker has it on disk.
+
+        `kind` is `int`, `short_real`, `float`, `string` (text, unless said otherwise), `json` or `bytes` (bytes,
+        unless said otherwise). After `NoReply` the message is kept, and sent before anything else: do not put it
+        again. After `Refused` it is not kept.
+        """
+        packer = Packer(kind, self._max_payload)
+        packer.add(data)
+        tally = Tally()
+        self._run(self._dialogues.finish(topic, packer.rest(), tally))
+        return tally.last
+
+    def put_many(self, topic: str, data: Iterable[str | bytes], kind: str | None = None) -> Receipt:
+        """Puts messages on a topic, many at a time; returns how many, and the ids of the first and last.
+
+        `data` is read as the messages are sent. If it raises, what it gave before is put. After `NoReply` all that
+        was read is kept and will be sent (`count` tells how many that is). After `Refused`, what the broker has not
+        stored by then is not kept.
+        """
+        packer = Packer(kind, self._max_payload)
+        tally = Tally()
+        items = iter(data)
+        while True:
+            try:
+                parcel = packer.fill(items)
+            except Exception:
+                self._run(self._dialogues.finish(topic, packer.rest(), tally))
+                raise
+            if parcel is None:
+                break
+            self._run(self._dialogues.take(topic, parcel, tally))
+        self._run(self._dialogues.finish(topic, packer.rest(), tally))
+        return tally.receipt
+
+    def count(self, topic: str) -> int:
+        """How many messages this client has ever taken on for a topic, those in its outbox included.
+
+        A program that puts a list of messages and is killed goes on from there.
+        """
+        return self._run(self._dialogues.count(topic))
+
+    def subscribe(self, topic: str) -> int:
+        """Subscribes to a topic, which is made where it does not exist, or to a filter (`a/+`, `a/#`).
+
+        Returns the id that the subscription begins after. To repeat it changes nothing.
+        """
+        return self._run(self._dialogues.subscribe(topic))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Ends a subscription; what it held is released."""
+        self._run(self._dialogues.unsubscribe(topic))
+
+    def get(self, topic: str, wait: float = 0.0) -> Message | None:
+        """The first message that has not been acknowledged: the same one, until it is.
+
+        Where there is none, waits `wait` seconds for one (`math.inf`: for ever), then returns None.
+        """
+        found = self.get_many(topic, 1, wait)
+        return found[0] if found else None
+
+    def get_many(self, topic: str, limit: int = 1000, wait: float = 0.0) -> list[Message]:
+        """The first messages that have not been acknowledged: at most `limit`, and what fits one reply."""
+        return self._run(self._dialogues.get(topic, limit, wait))
+
+    def ack(self, messages: Message | Iterable[Message] | str, *, up_to: int | None = None) -> None:
+        """Acknowledges a message, several in any order, or everything of a topic up to an id."""
+        for dialogue in self._dialogues.acknowledgements(messages, up_to):
+            self._run(dialogue)
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """Every message of a subscription, those to come included. Each is acknowledged when the next is asked for."""
+        try:
+            while True:
+                for message in self.get_many(topic, wait=math.inf):
+                    yield message
+                    self._run(self._dialogues.note(message))
+        except GeneratorExit:
+            if not self._dialogues.closed:
+                with suppress(NoReply):  # then the next get tells it
+                    self._run(self._dialogues.tell(topic))
+            raise
+
+    def topics(self, filter: str = "#") -> list[TopicInfo]:
+        """The broker's topics that match a filter, by name."""
+        return self._run(self._dialogues.topics(filter))
+
+    def close(self) -> None:
+        """Ends the connection and lets the folder go. May be repeated."""
+        self._dialogues.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, dialogue: Dialogue[_T]) -> _T:
+        try:
+            while True:
+                seconds = next(dialogue)
+                sockets = self._exchange.sockets
+                if sockets:
+                    zmq.zmq_poll([(socket, zmq.POLLIN) for socket in sockets], math.ceil(seconds * 1000))
+                else:
+                    time.sleep(seconds)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        except Refused:
+            raise
+        except BaseException:
+            self._dialogues.reset()
+            raise
+
+
+def __getattr__(name: str) -> Any:
+    # asyncio takes as long to import as all the rest, and most programs need one kind of client.
+    if name == "AsyncClient":
+        from stafeta.doors.zeromq.async_client import AsyncClient
+
+        return AsyncClient
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

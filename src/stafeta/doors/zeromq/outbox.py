@@ -1,0 +1,178 @@
+"""Putting exactly once: everything goes through the outbox, which empties in order.
+
+1. A parcel is on disk before it is sent, under the sequence it will always be sent with.
+2. What an earlier run left in the outbox goes first.
+3. Up to `window` parcels are on their way at once. When one is refused, those behind it on its topic have come too
+   early and were not stored either; all replies are awaited before any of their sequences is used again.
+"""
+
+import logging
+from collections import deque
+from typing import NamedTuple
+
+from stafeta.doors.zeromq import replies, requests
+from stafeta.doors.zeromq.exchange import Dialogue, Exchange, Request
+from stafeta.doors.zeromq.notebook import Notebook
+from stafeta.doors.zeromq.replies import Nak
+from stafeta.doors.zeromq.requests import Entry, Parcel
+
+_log = logging.getLogger("stafeta.client")
+_REMEDIES = 3
+
+
+class Receipt(NamedTuple):
+    """How many messages were put, and the ids of the first and the last (0 where there were none)."""
+
+    total: int
+    first: int
+    last: int
+
+
+class Tally:
+    """What became of the messages of one call."""
+
+    __slots__ = ("first", "last", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.first = 0
+        self.last = 0
+
+    def note(self, total: int, first: int, last: int) -> None:
+        self.total += total
+        self.first = self.first or first
+        self.last = last
+
+    @property
+    def receipt(self) -> Receipt:
+        return Receipt(self.total, self.first, self.last)
+
+
+class Outbox:
+    """The outbox of a notebook and the parcels of it that are on their way."""
+
+    def __init__(self, notebook: Notebook, exchange: Exchange, window: int) -> None:
+        self._notebook = notebook
+        self._exchange = exchange
+        self._window = window
+        self._flights: deque[tuple[Entry, Request]] = deque()
+        self._tallies: dict[int, Tally] = {}
+        self._sent = 0
+        self._remedies = 0
+
+    def take(self, topic: str, parcel: Parcel, tally: Tally) -> Dialogue[None]:
+        """Keeps a parcel and sees it, or one before it, on its way."""
+        self._notebook.add(topic, parcel)
+        self._tallies[self._notebook.last_number] = tally
+        yield from self._advance(self._window)
+
+    def settle(self) -> Dialogue[None]:
+        """Waits until everything is answered."""
+        yield from self._advance(0)
+
+    def introduce(self) -> Dialogue[str]:
+        """The client's identity; the broker is asked for one the first time."""
+        if not self._notebook.identity:
+            frame = yield from self._exchange.ask(requests.request_id())
+            self._notebook.keep_identity(replies.identity(frame))
+        return self._notebook.identity
+
+    def reset(self) -> None:
+        """Starts over from what is on disk. The calls that are waiting will not hear of it."""
+        self._rewind()
+        self._tallies.clear()
+        self._remedies = 0
+
+    def _advance(self, on_their_way: int) -> Dialogue[None]:
+        while True:
+            waiting = self._sent < self._notebook.last_number
+            if waiting and len(self._flights) < self._window:
+                yield from self._send_next()
+            elif waiting or len(self._flights) > on_their_way:
+                yield from self._reap()
+            else:
+                return
+
+    def _send_next(self) -> Dialogue[None]:
+        entry = self._notebook.after(self._sent)
+        if entry is None:
+            self._sent = self._notebook.last_number
+            return
+        try:
+            client = yield from self.introduce()
+        except Nak:
+            self._take_back()
+            raise
+        self._sent = entry.number
+        self._flights.append((entry, self._exchange.send(requests.put(client, entry))))
+
+    def _reap(self) -> Dialogue[None]:
+        entry, request = self._flights[0]
+        frame = yield from self._exchange.reply(request)
+        try:
+            first, last = replies.stored(frame)
+        except Nak as nak:
+            yield from self._land()
+            self._remedy(entry, nak)
+            return
+        self._flights.popleft()
+        self._answered(entry, first, last)
+
+    def _answered(self, entry: Entry, first: int, last: int) -> None:
+        self._notebook.done(entry)
+        self._remedies = 0
+        tally = self._tallies.pop(entry.number, None)
+        if tally is not None:
+            tally.note(entry.parcel.length, first, last)
+
+    def _land(self) -> Dialogue[None]:
+        """Awaits all replies; what was not stored is to be sent again."""
+        for entry, request in self._flights:
+            frame = yield from self._exchange.reply(request)
+            try:
+                first, last = replies.stored(frame)
+            except Nak:
+                continue
+            self._answered(entry, first, last)
+        self._rewind()
+
+    def _rewind(self) -> None:
+        self._flights.clear()
+        self._sent = 0
+
+    def _remedy(self, entry: Entry, nak: Nak) -> None:
+        expected = nak.expected
+        self._remedies += 1
+        if expected is None or expected > entry.sequence or self._remedies > _REMEDIES:
+            self._give_up(entry, nak)
+        elif expected == 1 < entry.sequence:
+            _log.warning(
+                "The broker at %s has lost what this client put before. Going on under a new identity.",
+                self._exchange.address,
+            )
+            self._notebook.forget_identity()
+        elif expected < entry.sequence:
+            _log.warning(
+                "The broker at %s has lost %d messages that this client put on %s. Going on after them.",
+                self._exchange.address,
+                entry.sequence - expected,
+                entry.topic,
+            )
+            self._notebook.recount(entry.topic, expected)
+
+    def _give_up(self, entry: Entry, nak: Nak) -> None:
+        self._remedies = 0
+        if entry.number in self._tallies:
+            self._take_back()
+            raise nak
+        # It was put by a call that has ended: nobody is there to be told but the log.
+        self._notebook.drop(entry)
+        _log.warning("A message for %s, put earlier and kept until now, was refused: %s", entry.topic, nak)
+
+    def _take_back(self) -> None:
+        """Takes what the present call has put and the broker has not stored out of the outbox."""
+        own = min(self._tallies, default=0)
+        entry = self._notebook.after(own - 1) if own else None
+        if entry is not None:
+            self._notebook.drop_from(entry)
+        self._tallies.clear()

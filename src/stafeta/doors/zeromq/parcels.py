@@ -1,0 +1,103 @@
+"""Packing messages into parcels: as many as go well into one request."""
+
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+
+from stafeta.doors.zeromq.requests import Parcel
+from stafeta.errors import InvalidMessage
+from stafeta.message import Kind
+
+MAX_PAYLOAD = 8 * 1024 * 1024
+_MAX_COUNT = 1000
+_MAX_SIZE = 256 * 1024
+_WORTH_A_LOOK = 1024 * 1024
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Packer:
+    """Takes messages one after the other and gives parcels of them, in their order.
+
+    Messages of a parcel are of one kind: `kind`, or where that is None, `string` for text and `bytes` for bytes.
+    """
+
+    def __init__(self, kind: str | None = None, max_payload: int = MAX_PAYLOAD) -> None:
+        self._given = None if kind is None else Kind.of(kind).word
+        self._max_payload = max_payload
+        self._kind = ""
+        self._size = 0
+        self._items: list[str | bytes] = []
+
+    def add(self, data: str | bytes) -> Parcel | None:
+        """Takes a message; the parcel before it, if that is full."""
+        size = self._checked_size(data)
+        kind = self._given or ("string" if isinstance(data, str) else "bytes")
+        full = None
+        if self._items and (
+            kind != self._kind or self._size + size > _MAX_SIZE or len(self._items) == _MAX_COUNT
+        ):
+            full = self.rest()
+        self._items.append(data)
+        self._size += size
+        self._kind = kind
+        return full
+
+    def fill(self, items: Iterator[str | bytes]) -> Parcel | None:
+        """Takes messages until a parcel is full; None when they have come to an end before that."""
+        for item in items:
+            parcel = self.add(item)
+            if parcel is not None:
+                return parcel
+        return None
+
+    async def fill_async(self, items: AsyncIterator[str | bytes]) -> Parcel | None:
+        """`fill` for an asynchronous iterator."""
+        async for item in items:
+            parcel = self.add(item)
+            if parcel is not None:
+                return parcel
+        return None
+
+    def rest(self) -> Parcel | None:
+        """What has been taken and not been given yet."""
+        if not self._items:
+            return None
+        items, size = self._items, self._size
+        self._items, self._size = [], 0
+        try:
+            publications = _encode(
+                [item if isinstance(item, str) else item.decode() for item in items]
+            ).encode()
+        except UnicodeDecodeError:
+            return _in_base64(items, self._kind)
+        # Control characters take six bytes each in JSON: a large message of them would not fit a frame.
+        if len(publications) > _WORTH_A_LOOK and len(publications) > size * 1.4:
+            return _in_base64(items, self._kind)
+        return Parcel(len(items), self._kind, "", publications)
+
+    def _checked_size(self, data: object) -> int:
+        if isinstance(data, bytes):
+            size = len(data)
+        elif not isinstance(data, str):
+            raise InvalidMessage(f"A message is text or bytes, not {type(data).__name__}.")
+        elif data.isascii():
+            size = len(data)
+        else:
+            try:
+                size = len(data.encode())
+            except UnicodeEncodeError:
+                raise InvalidMessage(
+                    "The text has half a surrogate pair in it, which is no character."
+                ) from None
+        if size > self._max_payload:
+            raise InvalidMessage(
+                f"The message has {size:,} bytes; at most {self._max_payload:,} are allowed."
+            )
+        return size
+
+
+def _in_base64(items: list[str | bytes], kind: str) -> Parcel:
+    raw = [item.encode() if isinstance(item, str) else item for item in items]
+    publications = _encode([b64encode(item).decode() for item in raw]).encode()
+    return Parcel(len(items), kind, "base64", publications)

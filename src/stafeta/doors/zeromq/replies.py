@@ -1,0 +1,105 @@
+"""What a broker answers, read from frames of the JSON dialect. (docs/protocols/zeromq.md)"""
+
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from stafeta.errors import Refused
+
+_T = TypeVar("_T")
+_SHOWN = 200
+
+
+class Message(NamedTuple):
+    """A message as a subscriber gets it."""
+
+    topic: str
+    id: int
+    """Its number in the topic; of a subscription to a filter, its position in the whole log."""
+    data: bytes
+    kind: str
+    """`int`, `short_real`, `float`, `string`, `json` or `bytes`. Numbers are their decimal text."""
+    time: datetime
+    """When the broker took it, in UTC."""
+    subscription: str
+    """The topic or filter that it was got by."""
+
+    @property
+    def text(self) -> str:
+        """The data as text; bytes that are not UTF-8 are written as `\\xNN`."""
+        return self.data.decode(errors="backslashreplace")
+
+
+class TopicInfo(NamedTuple):
+    """A topic of the broker: the ids of the first message it still has and of the next one it will get."""
+
+    name: str
+    first: int
+    next: int
+    subscriptions: int
+
+
+class Nak(Refused):
+    """The broker answered no; `expected` is the sequence it waits for, where that is the reason."""
+
+    def __init__(self, sentence: str, expected: int | None = None) -> None:
+        super().__init__(sentence)
+        self.expected = expected
+
+
+def done(frame: bytes) -> None:
+    """Reads an ACK that says nothing more. Here and below: a NAK is raised."""
+    _read(frame, lambda body: None)
+
+
+def identity(frame: bytes) -> str:
+    """The reply to REQUEST_ID."""
+    return _read(frame, lambda body: str(body["id"]))
+
+
+def last_id(frame: bytes) -> int:
+    """The reply to SUB: the last id that the subscription has behind it."""
+    return _read(frame, lambda body: int(body["last_publication_id"]))
+
+
+def stored(frame: bytes) -> tuple[int, int]:
+    """The reply to PUT: the ids of the first and the last message."""
+    return _read(frame, lambda body: (int(body["first_publication_id"]), int(body["current_publication_id"])))
+
+
+def messages(frame: bytes, subscription: str) -> list[Message]:
+    """The reply to GET."""
+    return _read(frame, lambda body: [_message(one, subscription) for one in body["publications"]])
+
+
+def topics(frame: bytes) -> list[TopicInfo]:
+    """The reply to TOPICS."""
+    return _read(
+        frame,
+        lambda body: [
+            TopicInfo(one["name"], one["first"], one["next"], one["subscriptions"]) for one in body["topics"]
+        ],
+    )
+
+
+def _message(one: dict[str, Any], subscription: str) -> Message:
+    text = one["text"]
+    data = b64decode(text) if one.get("encoding") == "base64" else text.encode()
+    time = datetime.fromisoformat(one["time"])
+    return Message(one.get("topic", subscription), one["id"], data, one["kind"], time, subscription)
+
+
+def _read(frame: bytes, reading: Callable[[dict[str, Any]], _T]) -> _T:
+    try:
+        reply = json.loads(frame)
+        body = reply.get("body") or {}
+        if reply["type"] == "ACK":
+            return reading(body)
+        sentence = str(body["error_message"])
+        expected = body.get("expected")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        shown = frame[:_SHOWN].decode(errors="backslashreplace")
+        raise Nak(f"The broker answered what this client cannot read: {shown!r}.") from None
+    raise Nak(sentence, expected if isinstance(expected, int) else None)

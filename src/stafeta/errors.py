@@ -1,0 +1,97 @@
+"""What can go wrong, each with a sentence that a person can act on."""
+
+
+class StafetaError(Exception):
+    """Base of every error that Stafeta raises on purpose."""
+
+
+class ConfigError(StafetaError):
+    """An option has a value that cannot be used."""
+
+
+class InvalidName(StafetaError):
+    """A topic name or filter that is not allowed."""
+
+
+class InvalidClient(InvalidName):
+    """A client id that is not allowed."""
+
+
+class LimitReached(StafetaError):
+    """There are as many of something as the configuration allows."""
+
+
+class InvalidMessage(StafetaError):
+    """A payload that is too large, or is not of the kind it claims to be."""
+
+
+class NoSuchTopic(StafetaError):
+    """The topic does not exist."""
+
+
+class NotSubscribed(StafetaError):
+    """The client holds no subscription that covers this."""
+
+
+class NoSuchOffset(StafetaError):
+    """An offset that the topic has not reached."""
+
+
+class OutOfSequence(StafetaError):
+    """A producer's sequence has a gap: its earlier messages have not been stored."""
+
+    def __init__(self, sentence: str, expected: int) -> None:
+        super().__init__(sentence)
+        self.expected = expected
+
+
+class NotStaged(StafetaError):
+    """A transaction is to be committed with parts that are not there."""
+
+
+class AlreadyConnected(StafetaError):
+    """Another connection holds this client id."""
+
+
+class Lagging(StafetaError):
+    """A live subscription fell further behind than is allowed."""
+
+
+class BrokerClosed(StafetaError):
+    """The broker is shutting down and takes nothing more."""
+
+
+class StoreError(StafetaError):
+    """The store could not do what was asked; nothing was changed."""
+
+
+class StoreFull(StoreError):
+    """No room is left on the device."""
+
+
+class StoreReadOnly(StoreError):
+    """The data folder cannot be written."""
+
+
+class StoreDamaged(StoreError):
+    """Stored bytes are not what was written."""
+
+
+class StoreLocked(StoreError):
+    """Another broker has the data folder open."""
+
+
+class StoreVersion(StoreError):
+    """The data folder was written by a newer version."""
+
+
+class StoreConflict(StoreError):
+    """An append expected another offset than the log has."""
+
+
+class NoReply(StafetaError):
+    """The broker did not answer within the time and retries allowed."""
+
+
+class Refused(StafetaError):
+    """The broker answered no."""

@@ -1,0 +1,86 @@
+"""Structured logs on standard error, one line an event, as text or as JSON.
+
+log = logging.getLogger("stafeta.zeromq")
+log.info("Listening.", extra=fields(address="127.0.0.1:9001"))
+"""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+_HANDLER = "stafeta"
+_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+_PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
+
+
+def fields(**values: object) -> dict[str, dict[str, object]]:
+    """What a log line tells besides its sentence, for the argument `extra`."""
+    return {"fields": values}
+
+
+def configure(form: str = "text", level: str = "info", stream: TextIO | None = None) -> None:
+    """Sets up the log, or sets it up anew. Other libraries' warnings and errors go through it too."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.set_name(_HANDLER)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers = [*(one for one in root.handlers if one.get_name() != _HANDLER), handler]
+    logging.getLogger("stafeta").setLevel(level.upper())
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-02T03:04:05.678Z INFO  zeromq: sentence key=value`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        # A stranger's bytes may be in the sentence: no line of ours is written by them.
+        sentence = "".join(char if char.isprintable() else _escaped(char) for char in record.getMessage())
+        line = f"{_time(record)} {_LEVELS.get(record.levelname, record.levelname):<5} {_name(record)}: {sentence}"
+        for key, value in _fields(record).items():
+            line += f" {key}={_quoted(value)}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": _name(record),
+            "message": record.getMessage(),
+        }
+        if found := _fields(record):
+            line["fields"] = found
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return (
+        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+def _name(record: logging.LogRecord) -> str:
+    return record.name.removeprefix("stafeta.")
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(record, "fields", {})
+    return found
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -1,0 +1,142 @@
+"""What moves through Stafeta: messages, in batches.
+
+A batch is a run of consecutive messages of one topic. Inside the broker nothing smaller is handed on: the doors turn
+a batch into their bytes, the store keeps it. Its messages came either one by one, as rows (`RowBatch`), or out of the
+store or an Arrow client, as columns (`stafeta.store.blocks.ColumnBatch`); both answer the same questions.
+"""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+from stafeta.errors import InvalidMessage
+
+
+class Kind(IntEnum):
+    """What a payload is. Numbers are kept as their exact decimal text, so every door reads the same value."""
+
+    INT = 0
+    SHORT_REAL = 1
+    FLOAT = 2
+    STRING = 3
+    JSON = 4
+    BYTES = 5
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, word: object) -> "Kind":
+        """The kind that a word of a client's names."""
+        kind = _BY_WORD.get(word) if isinstance(word, str) else None
+        if kind is None:
+            raise InvalidMessage(f"{word!r} is not a kind of message; the kinds are {', '.join(_BY_WORD)}.")
+        return kind
+
+
+_BY_WORD = {kind.word: kind for kind in Kind}
+_FORMS = {
+    Kind.INT: re.compile(rb"-?\d{1,1000}"),
+    Kind.SHORT_REAL: re.compile(rb"-?\d{1,1000}\.\d\d"),
+    Kind.FLOAT: re.compile(rb"-?\d{1,1000}(\.\d{1,1000})?"),
+}
+
+
+def check_payload(kind: Kind, payload: bytes) -> None:
+    """Raise `InvalidMessage` where a payload is not what its kind says."""
+    form = _FORMS.get(kind)
+    try:
+        if form is not None and not form.fullmatch(payload):
+            raise ValueError(kind)
+        if kind is Kind.STRING:
+            payload.decode()
+        elif kind is Kind.JSON:
+            json.loads(payload)
+    except (ValueError, RecursionError):
+        shown = payload[:40].decode(errors="backslashreplace")
+        raise InvalidMessage(f"{shown!r} is not of the kind {kind.word}.") from None
+
+
+# position in the whole log, time (UTC, microseconds), producer, source address, kind, the producer's counter, payload.
+# A plain tuple: one is made for every message that comes alone.
+Row: TypeAlias = tuple[int, int, str, str, int, int | None, bytes]
+POSITION: Final = 0
+TIME: Final = 1
+PRODUCER: Final = 2
+SOURCE: Final = 3
+KIND: Final = 4
+COUNTER: Final = 5
+PAYLOAD: Final = 6
+
+
+class Batch(ABC):
+    """Consecutive messages of one topic: offsets `base` to `base + count - 1`."""
+
+    __slots__ = ("base", "count", "topic")
+
+    def __init__(self, topic: str, base: int, count: int) -> None:
+        self.topic = topic
+        self.base = base
+        self.count = count
+
+    @property
+    def end(self) -> int:
+        """The offset after the last message."""
+        return self.base + self.count
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes of payload, or close to it."""
+
+    @abstractmethod
+    def column(self, index: int) -> Sequence[object]:
+        """One field of every message, by its index in a row (`TIME`, `PAYLOAD`, …)."""
+
+    @abstractmethod
+    def cut(self, start: int, stop: int) -> "Batch":
+        """The messages with offsets from `start` up to, not including, `stop`."""
+
+    @property
+    @abstractmethod
+    def payloads(self) -> Sequence[bytes]: ...
+
+    @property
+    @abstractmethod
+    def positions(self) -> Sequence[int]: ...
+
+
+class RowBatch(Batch):
+    """A batch of messages that came one by one."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, topic: str, base: int, rows: list[Row]) -> None:
+        super().__init__(topic, base, len(rows))
+        self.rows = rows
+
+    @property
+    def size(self) -> int:
+        return sum([len(row[PAYLOAD]) for row in self.rows])
+
+    def column(self, index: int) -> Sequence[object]:
+        return [row[index] for row in self.rows]
+
+    def cut(self, start: int, stop: int) -> "RowBatch":
+        start = max(start, self.base)
+        stop = min(stop, self.end)
+        if start == self.base and stop == self.end:
+            return self
+        return RowBatch(self.topic, start, self.rows[start - self.base : stop - self.base])
+
+    @property
+    def payloads(self) -> Sequence[bytes]:
+        return [row[PAYLOAD] for row in self.rows]
+
+    @property
+    def positions(self) -> Sequence[int]:
+        return [row[POSITION] for row in self.rows]

@@ -1,0 +1,114 @@
+"""One broker process: opens the store, the broker and the doors, and closes them again."""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Literal, cast
+
+import uvloop
+
+from stafeta import logs
+from stafeta.broker import Broker, Limits, Retention
+from stafeta.broker.names import matcher
+from stafeta.config import Config
+from stafeta.config.forms import Keep
+from stafeta.doors.zeromq.server import ZeroMQDoor
+from stafeta.errors import ConfigError
+from stafeta.store.sqlite import SqliteStore
+
+log = logging.getLogger("stafeta.server")
+
+# A commit's thread waits this long for the loop's to let it go on; Python's own 5 ms is longer than the disk takes.
+SWITCH_INTERVAL = 0.0005
+
+
+def run(config: Config, reload: Callable[[], Config]) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    logs.configure(config.log_format, config.log_level)
+    _raise_file_limit()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, reload))
+    return 0
+
+
+async def _serve(config: Config, reload: Callable[[], Config]) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    durability = cast("Literal['fsync', 'os']", config.durability)
+    store = SqliteStore(config.data, durability=durability, checkpoint_rows=config.store.checkpoint_rows)
+    broker = await Broker.open(store, _limits(config), _retention(config), config.store.tail)
+    async with contextlib.AsyncExitStack() as closing:
+        closing.push_async_callback(broker.close)
+        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
+        log.info(
+            "opened %s",
+            config.data,
+            extra=logs.fields(topics=len(broker.topics), clients=len(broker.clients)),
+        )
+        await _open_doors(config, broker, closing)
+        broker.collector.start(config.store.sweep)
+        await stopping.wait()
+        log.info("stopping")
+    log.info("stopped")
+
+
+async def _open_doors(config: Config, broker: Broker, closing: contextlib.AsyncExitStack) -> None:
+    if config.zeromq.listen:
+        options = config.zeromq
+        door = ZeroMQDoor(
+            broker, max_frame=options.max_frame, get_reply=options.get_reply, max_backlog=options.max_backlog
+        )
+        closing.push_async_callback(door.close)
+        for address in config.addresses(options.listen):
+            door.listen(address.host, address.port)
+        door.start()
+
+
+def _limits(config: Config) -> Limits:
+    limits = config.limits
+    return Limits(
+        payload=limits.max_payload,
+        pending=limits.max_pending,
+        lag=limits.max_lag,
+        topics=limits.max_topics,
+        subscriptions=limits.max_subscriptions,
+    )
+
+
+def _retention(config: Config) -> Callable[[str], Retention | None]:
+    rules = [(matcher(rule.filter), _kept(rule.keep)) for rule in config.topics]
+
+    def retention(name: str) -> Retention | None:
+        return next((kept for matches, kept in rules if matches(name)), None)
+
+    return retention
+
+
+def _kept(keep: Keep) -> Retention:
+    age = None if keep.age_seconds is None else int(keep.age_seconds * 1_000_000)
+    return Retention(age, keep.bytes, keep.messages)
+
+
+def _reload(broker: Broker, reload: Callable[[], Config]) -> None:
+    """Take over what can change while running: logs, limits, retention."""
+    try:
+        config = reload()
+    except ConfigError as error:
+        log.error("the configuration was not reloaded: %s", error)
+        return
+    logs.configure(config.log_format, config.log_level)
+    broker.reconfigure(_limits(config), _retention(config))
+    log.info("the configuration was reloaded; doors and the data folder stay as they are")
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

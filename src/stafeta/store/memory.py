@@ -1,0 +1,136 @@
+"""A store in memory, for tests: the same rules, nothing on disk. Opening it again is a restart."""
+
+from stafeta.errors import StoreConflict
+from stafeta.message import TIME, Batch, Row, RowBatch
+from stafeta.store.port import (
+    Append,
+    CursorRecord,
+    Group,
+    ProducerRecord,
+    Promotion,
+    Snapshot,
+    StagedRecord,
+    SubscriptionRecord,
+    TopicRecord,
+)
+
+
+class MemoryStore:
+    def __init__(self, *, checkpoint_rows: int = 1000) -> None:
+        self._checkpoint_rows = checkpoint_rows
+        self._topics: dict[int, TopicRecord] = {}
+        self._log: dict[int, list[RowBatch]] = {}
+        self._ends: dict[int, int] = {}
+        self._subscriptions: dict[int, SubscriptionRecord] = {}
+        self._cursors: dict[tuple[int, int], CursorRecord] = {}
+        self._producers: dict[tuple[int, str], ProducerRecord] = {}
+        self._recent: list[Append] = []
+        self._transactions: dict[str, int] = {}
+        self._staged: dict[int, tuple[StagedRecord, RowBatch]] = {}
+        self._client_id = 0
+        self._position = 1
+
+    @property
+    def checkpoint_due(self) -> bool:
+        return sum(append.batch.count for append in self._recent) >= self._checkpoint_rows
+
+    async def open(self) -> Snapshot:
+        return Snapshot(
+            topics=[t._replace(next=max(t.next, self._ends.get(t.id, 0))) for t in self._topics.values()],
+            subscriptions=list(self._subscriptions.values()),
+            cursors=[(*key, cursor) for key, cursor in self._cursors.items()],
+            producers=list(self._producers.values()),
+            recent=list(self._recent),
+            transactions=list(self._transactions.items()),
+            staged=[record for record, _ in self._staged.values()],
+            client_id=self._client_id,
+            position=self._position,
+        )
+
+    async def commit(self, group: Group) -> None:
+        promotions = [append for append in group.appends if isinstance(append, Promotion)]
+        appends = [self._promoted(a) if isinstance(a, Promotion) else a for a in group.appends]
+        ends: dict[int, int] = {}
+        for topic, batch in appends:
+            end = ends.get(topic) or self._ends.get(topic) or batch.base
+            if end != batch.base:
+                raise StoreConflict(
+                    f"Topic {batch.topic} ends at offset {end}, an append expected {batch.base}."
+                )
+            ends[topic] = batch.end
+        for topic, batch in appends:
+            assert isinstance(batch, RowBatch)
+            self._log.setdefault(topic, []).append(batch)
+        self._ends.update(ends)
+        self._topics.update(group.topics)
+        for id_, subscription in group.subscriptions.items():
+            if subscription is not None:
+                self._subscriptions[id_] = subscription
+            else:
+                self._subscriptions.pop(id_, None)
+                self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] != id_}
+        for key, cursor in group.cursors.items():
+            if cursor is not None:
+                self._cursors[key] = cursor
+            else:
+                self._cursors.pop(key, None)
+        self._transactions.update(group.transactions)
+        for record, staged in group.staged:
+            assert isinstance(staged, RowBatch)
+            self._staged[record.id] = record, staged
+        for id_ in [*group.unstaged, *(promotion.staged for promotion in promotions)]:
+            self._staged.pop(id_, None)
+        if group.client_id is not None:
+            self._client_id = group.client_id
+        self._position = max(self._position, group.position)
+        self._recent += appends
+        if group.checkpoint:
+            self._recent.clear()
+            self._producers.update({(record.topic, record.producer): record for record in group.producers})
+
+    def _promoted(self, promotion: Promotion) -> Append:
+        record, batch = self._staged[promotion.staged]
+        rows: list[Row] = [
+            (
+                promotion.position + at,
+                time or promotion.time,
+                record.producer,
+                source,
+                kind,
+                record.counter,
+                payload,
+            )
+            for at, time, _, source, kind, _, payload in batch.rows
+        ]
+        return Append(promotion.topic, RowBatch(batch.topic, promotion.base, rows))
+
+    async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
+        batches: list[Batch] = []
+        for batch in self._log.get(topic, ()):
+            if batch.end > start and batch.base < stop and size > 0:
+                batches.append(batch.cut(start, stop))
+                size -= batches[-1].size
+        return batches
+
+    async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
+        batches = self._log.get(topic, [])
+        old, spare = 1, 1
+        for batch in batches:
+            if before is not None and batch.rows[-1][TIME] < before:
+                old = batch.end
+        if size is not None:
+            for batch in reversed(batches):
+                size -= batch.size
+                if size <= -batch.size:
+                    spare = batch.end
+                    break
+        return max(old, spare)
+
+    async def sweep(self) -> bool:
+        for topic in self._topics.values():
+            if topic.id in self._log:
+                self._log[topic.id] = [batch for batch in self._log[topic.id] if batch.end > topic.first]
+        return False
+
+    async def close(self) -> None:
+        pass

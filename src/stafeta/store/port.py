@@ -1,0 +1,144 @@
+"""The port between the broker and whatever keeps its log.
+
+1. `commit` is all or nothing, and durable when it returns. If it raises, nothing has changed.
+2. An append states the offset at which it expects its topic to end; if that is not so the commit raises
+   `StoreConflict`. With it several brokers can share one store.
+3. A topic's record with a higher `first` releases what lies below; the store frees the space in `sweep`, in its own
+   time.
+4. Producers' states may be written less often than their messages: only in groups marked `checkpoint`, which the
+   broker sends when `checkpoint_due`. `open` returns the batches appended since, for the broker to replay.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from stafeta.message import Batch
+
+
+class TopicRecord(NamedTuple):
+    id: int
+    name: str
+    first: int  # the lowest offset still kept
+    next: int  # the offset the next message gets
+    exists: bool  # false: removed, remembered so that its offsets go on where they ended
+    keeps_last: bool  # its last message stays when it is not held any more
+
+
+class SubscriptionRecord(NamedTuple):
+    id: int
+    client: str
+    filter: str
+    start: int  # the position of the last message before it
+
+
+class CursorRecord(NamedTuple):
+    floor: int  # everything below is done
+    above: tuple[tuple[int, int], ...]  # ranges done above the floor, each from, up to but not including
+
+
+class ProducerRecord(NamedTuple):
+    topic: int
+    producer: str
+    state: bytes  # the broker's own encoding
+
+
+class Append(NamedTuple):
+    topic: int
+    batch: Batch
+
+
+class StagedRecord(NamedTuple):
+    """A batch that waits, unseen, for its transaction."""
+
+    id: int
+    producer: str
+    counter: int
+    part: str
+    topic: str
+    rows: int
+    size: int
+    time: int
+
+
+class Promotion(NamedTuple):
+    """A staged batch that takes its place in the log."""
+
+    staged: int
+    topic: int
+    base: int
+    rows: int
+    position: int
+    time: int
+
+
+@dataclass(slots=True)
+class Group:
+    """One transaction. Dictionaries hold the last word on each thing; None removes it."""
+
+    appends: list[Append | Promotion] = field(default_factory=list)  # in the order of each topic's offsets
+    topics: dict[int, TopicRecord] = field(default_factory=dict)
+    subscriptions: dict[int, SubscriptionRecord | None] = field(default_factory=dict)
+    cursors: dict[tuple[int, int], CursorRecord | None] = field(
+        default_factory=dict
+    )  # by subscription and topic
+    transactions: dict[str, int] = field(default_factory=dict)  # the last transaction of each producer
+    staged: list[tuple[StagedRecord, Batch]] = field(default_factory=list)
+    unstaged: list[int] = field(default_factory=list)
+    client_id: int | None = None  # the last client id given out
+    position: int = 0  # the position after the last message of this group
+    checkpoint: bool = False
+    producers: list[ProducerRecord] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not (
+            self.appends
+            or self.topics
+            or self.subscriptions
+            or self.cursors
+            or self.transactions
+            or self.staged
+            or self.unstaged
+            or self.client_id is not None
+            or self.checkpoint
+        )
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All that the broker has to know of what it did before. Messages stay in the store."""
+
+    topics: Iterable[TopicRecord] = ()
+    subscriptions: Iterable[SubscriptionRecord] = ()
+    cursors: Iterable[tuple[int, int, CursorRecord]] = ()  # subscription, topic, cursor
+    producers: Iterable[ProducerRecord] = ()
+    recent: Iterable[Append] = ()  # appended since the producers were last written
+    transactions: Iterable[tuple[str, int]] = ()
+    staged: Iterable[StagedRecord] = ()
+    client_id: int = 0
+    position: int = 1
+
+
+class Store(Protocol):
+    @property
+    def checkpoint_due(self) -> bool:
+        """True when the next group should carry the producers' states."""
+
+    async def open(self) -> Snapshot:
+        """Take possession, or raise a `StoreError` that says what is in the way."""
+
+    async def commit(self, group: Group) -> None: ...
+
+    async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
+        """Batches of the topic, in order and without gaps, from `start` up to `stop` or until `size` bytes of payload
+        are passed. At least one message where there is any."""
+
+    async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
+        """The lowest offset that retention keeps: the first of a batch not wholly older than `before` (microseconds),
+        or within the last `size` bytes of payload."""
+
+    async def sweep(self) -> bool:
+        """Free some of the space of released messages; true where more is left to free."""
+
+    async def close(self) -> None: ...

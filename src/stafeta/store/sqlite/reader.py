@@ -1,0 +1,113 @@
+"""Finding messages: from offset to run, from run to block, from block to batch."""
+
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from stafeta.errors import StoreDamaged
+from stafeta.message import Batch
+from stafeta.store.blocks import Block, Run, decode, runs_of, verify
+from stafeta.store.sqlite import schema
+from stafeta.store.sqlite.recent import RecentRuns
+
+CACHE = 32 << 20
+
+
+def load(id_: int, header: bytes, body: bytes, checksum: int) -> tuple[Block, list[Run]]:
+    verify(id_, header, body, checksum)
+    return decode(header, body), runs_of(id_, header)
+
+
+class Reader:
+    """Used by the reader's thread alone."""
+
+    def __init__(self, connection: sqlite3.Connection, recent: RecentRuns, names: Mapping[int, str]) -> None:
+        self._connection = connection
+        self._recent = recent
+        self._names = names
+        self._cache: OrderedDict[int, tuple[Block, int]] = OrderedDict()
+        self._cached = 0
+
+    def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
+        batches: list[Batch] = []
+        # In this order: a checkpoint between the two only moves runs from the first to the second.
+        recent = self._recent.find(topic, start)
+        limit = min(stop, recent[0].base) if recent else stop
+        while start < stop:
+            found = self._runs(topic, start, limit) if start < limit else []
+            runs = found or [run for run in recent if run.end > start and run.base < stop]
+            if not runs:
+                break
+            for run in runs:
+                block = self._block(run)
+                if block is None:  # Collected since the run was found, so nobody waits for it.
+                    start = max(start, run.end)
+                    continue
+                batch = block.batch(self._names[topic], run).cut(start, stop)
+                batches.append(batch)
+                size -= batch.size
+                start = batch.end
+                if size <= 0:
+                    return batches
+        return batches
+
+    def _runs(self, topic: int, start: int, limit: int) -> list[Run]:
+        rows = self._connection.execute(schema.RUNS_FROM, (topic, topic, start, start, limit))
+        return [run for run in map(Run._make, rows) if run.end > start]
+
+    def _block(self, run: Run) -> Block | None:
+        cached = self._cache.get(run.block)
+        if cached is not None:
+            self._cache.move_to_end(run.block)
+            return cached[0]
+        row = self._connection.execute(schema.GET_BLOCK, (run.block,)).fetchone()
+        if row is None:
+            if run in self._recent.find(run.topic, run.base)[:1] or run in self._runs(
+                run.topic, run.base, run.end
+            ):
+                raise StoreDamaged(
+                    f"Stored batch {run.block} is missing, which holds offsets {run.base} to {run.end - 1} of topic "
+                    f"{self._names[run.topic]}. Restore the data folder from a copy."
+                )
+            return None
+        block, _ = load(run.block, *row)
+        size = len(row[1])
+        self._cache[run.block] = block, size
+        self._cached += size
+        while self._cached > CACHE and len(self._cache) > 1:
+            self._cached -= self._cache.popitem(last=False)[1][1]
+        return block
+
+    def horizon(self, topic: int, before: int | None, size: int | None) -> int:
+        last = self._run_at(topic, 1 << 62)
+        if last is None:
+            return 1
+        tests: list[Callable[[Run], bool]] = []
+        if before is not None:
+            tests.append(lambda run: run.time >= before)
+        if size is not None:
+            tests.append(lambda run: run.size > last.size - size)
+        return max((self._first(topic, last, test) for test in tests), default=1)
+
+    def _first(self, topic: int, last: Run, wanted: Callable[[Run], bool]) -> int:
+        """The base of the first run that is wanted, by bisection: times and sizes grow with the offsets."""
+        if not wanted(last):
+            return last.end
+        low, high = 0, last.base  # the first wanted base lies above low, and high is one
+        while high - low > 1:
+            middle = (low + high) // 2
+            run = self._run_at(topic, middle)
+            if run is not None and wanted(run):
+                high = run.base
+            else:
+                low = middle if run is None else max(middle, run.end - 1)
+        return high
+
+    def _run_at(self, topic: int, offset: int) -> Run | None:
+        """The last run that begins at or below the offset."""
+        recent = self._recent.find(topic, 1)
+        below = [run for run in recent if run.base <= offset]
+        if below:
+            return below[-1]
+        row = self._connection.execute(schema.RUN_AT, (topic, offset)).fetchone()
+        return None if row is None else Run._make(row)

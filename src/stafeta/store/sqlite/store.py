@@ -1,0 +1,207 @@
+"""The embedded store.
+
+1. One thread writes, one reads, one copies the write-ahead log into the database; each has its own connection.
+2. A commit appends blocks, which is sequential, and changes few small rows. What would touch a page for each topic or
+   producer (the index of runs, the producers' counters) waits in memory for the checkpoint; after a crash it is made
+   again from the headers of the blocks since then.
+3. A block goes when none of its runs is wanted, and only after its checkpoint, since until then it is all that
+   remembers its producers' counters.
+"""
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import orjson
+
+from stafeta.message import Batch
+from stafeta.store.port import (
+    Append,
+    CursorRecord,
+    Group,
+    ProducerRecord,
+    Snapshot,
+    StagedRecord,
+    SubscriptionRecord,
+    TopicRecord,
+)
+from stafeta.store.sqlite import schema
+from stafeta.store.sqlite.folder import DATABASE, connect, lock, migrate, told
+from stafeta.store.sqlite.reader import Reader, load
+from stafeta.store.sqlite.recent import RecentRuns
+from stafeta.store.sqlite.sweeper import Sweeper
+from stafeta.store.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+CHECKPOINT_SECONDS = 5.0
+WAL_COPY = 16 << 20  # bytes of write-ahead log after which it is copied in the background
+WAL_LIMIT = 256 << 20  # and after which a commit waits for that
+
+
+class SqliteStore:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        durability: Literal["fsync", "os"] = "fsync",
+        checkpoint_rows: int = 100_000,
+    ) -> None:
+        self._folder = folder
+        self._durability = durability
+        self._checkpoint_rows = checkpoint_rows
+        self._checkpointed = time.monotonic()
+        self._recent = RecentRuns()
+        self._write_thread = ThreadPoolExecutor(1, "store-writer")
+        self._read_thread = ThreadPoolExecutor(1, "store-reader")
+        self._copy_thread = ThreadPoolExecutor(1, "store-copier")
+        self._copying: asyncio.Future[None] | None = None
+        self._held: int | None = None
+        self._connections: list[sqlite3.Connection] = []
+
+    async def _on(self, thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        def work() -> T:
+            with told(self._folder):
+                return call()
+
+        return await asyncio.get_running_loop().run_in_executor(thread, work)
+
+    # --- opening and closing
+
+    async def open(self) -> Snapshot:
+        return await self._on(self._write_thread, self._open)
+
+    def _open(self) -> Snapshot:
+        self._held = lock(self._folder)
+        try:
+            writing = self._connect(read_only=False)
+            migrate(writing, self._folder)
+            snapshot, meta, ends = self._load(writing)
+            reading = self._connect(read_only=True)
+            self._copier = self._connect(read_only=False)
+        except BaseException:
+            self._release()
+            raise
+        names = {topic.id: topic.name for topic in snapshot.topics}
+        self._writer = Writer(writing, self._recent, names, ends, meta)
+        self._sweeper = Sweeper(writing, self._recent, self._writer)
+        self._reader = Reader(reading, self._recent, names)
+        for topic in snapshot.topics:
+            if topic.first > 1:
+                self._sweeper.firsts[topic.id] = topic.first
+        return snapshot
+
+    def _connect(self, *, read_only: bool) -> sqlite3.Connection:
+        connection = connect(self._folder, durability=self._durability, read_only=read_only)
+        self._connections.append(connection)
+        return connection
+
+    def _load(
+        self, connection: sqlite3.Connection
+    ) -> tuple[Snapshot, dict[str, int], dict[int, tuple[int, int]]]:
+        meta: dict[str, int] = dict(connection.execute(schema.META).fetchall())
+        mark = meta.get("checkpoint", 0)
+        topics: dict[int, TopicRecord] = {}
+        ends: dict[
+            int, tuple[int, int]
+        ] = {}  # of each topic: its next offset and the size of all it ever held
+        for id_, name, first, next_, present, keeps_last, end, size in connection.execute(schema.TOPICS):
+            topics[id_] = TopicRecord(id_, name, first, max(next_, end or 0), bool(present), bool(keeps_last))
+            ends[id_] = (topics[id_].next, size or 0)
+        recent: list[Append] = []
+        for id_, header, body, checksum in connection.execute(schema.BLOCKS_AFTER, (mark,)):
+            block, runs = load(id_, header, body, checksum)
+            self._recent.add(id_, [run for run in runs if run.end > topics[run.topic].first])
+            meta["position"] = max(meta.get("position", 1), block.last_position + 1)
+            for run in runs:
+                ends[run.topic] = (max(ends[run.topic][0], run.end), run.size)
+                recent.append(Append(run.topic, block.batch(topics[run.topic].name, run)))
+        meta["block"] = max(mark, connection.execute(schema.LAST_BLOCK).fetchone()[0])
+        snapshot = Snapshot(
+            topics=[topic._replace(next=ends[topic.id][0]) for topic in topics.values()],
+            subscriptions=[SubscriptionRecord(*row) for row in connection.execute(schema.SUBSCRIPTIONS)],
+            cursors=[
+                (subscription, topic, CursorRecord(floor, tuple(map(tuple, orjson.loads(above)))))
+                for subscription, topic, floor, above in connection.execute(schema.CURSORS)
+            ],
+            producers=[ProducerRecord(*row) for row in connection.execute(schema.PRODUCERS)],
+            recent=recent,
+            transactions=connection.execute(schema.DONE).fetchall(),
+            staged=[StagedRecord(*row) for row in connection.execute(schema.STAGED)],
+            client_id=meta.get("client_id", 0),
+            position=meta.get("position", 1),
+        )
+        return snapshot, meta, ends
+
+    async def close(self) -> None:
+        if self._held is None:
+            return
+        if self._copying is not None:
+            await asyncio.wait([self._copying])
+        await self._on(self._write_thread, self._release)
+        for thread in (self._write_thread, self._read_thread, self._copy_thread):
+            thread.shutdown()
+
+    def _release(self) -> None:
+        for connection in reversed(self._connections):
+            connection.close()
+        self._connections.clear()
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
+
+    # --- writing
+
+    @property
+    def checkpoint_due(self) -> bool:
+        rows = self._recent.rows
+        return rows >= self._checkpoint_rows or (
+            rows > 0 and time.monotonic() - self._checkpointed >= CHECKPOINT_SECONDS
+        )
+
+    async def commit(self, group: Group) -> None:
+        await self._on(self._write_thread, partial(self._commit, group))
+        if group.checkpoint:
+            self._checkpointed = time.monotonic()
+        self._copy_if_due()
+
+    def _commit(self, group: Group) -> None:
+        self._writer.commit(group)
+        for topic in group.topics.values():
+            if topic.first > 1:
+                self._sweeper.firsts[topic.id] = topic.first
+        if self._wal_size() > WAL_LIMIT:
+            self._copier.execute("PRAGMA wal_checkpoint(RESTART)")
+
+    def _wal_size(self) -> int:
+        try:
+            return os.stat(self._folder / f"{DATABASE}-wal").st_size
+        except FileNotFoundError:
+            return 0
+
+    def _copy_if_due(self) -> None:
+        # Off the writer's thread: a checkpoint syncs the database file, and commits must not wait for that.
+        if (self._copying is None or self._copying.done()) and self._writer.written > WAL_COPY:
+            self._writer.written = 0
+            self._copying = asyncio.ensure_future(self._on(self._copy_thread, self._copy))
+            self._copying.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _copy(self) -> None:
+        self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    async def sweep(self) -> bool:
+        return await self._on(self._write_thread, self._sweeper.sweep)
+
+    # --- reading
+
+    async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
+        return await self._on(self._read_thread, partial(self._reader.read, topic, start, stop, size))
+
+    async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
+        return await self._on(self._read_thread, partial(self._reader.horizon, topic, before, size))

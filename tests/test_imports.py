@@ -1,0 +1,73 @@
+"""Dependencies point inwards, and what must start quickly imports nothing heavy."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stafeta
+
+ROOT = Path(stafeta.__file__).parent
+INNERMOST = {"stafeta.errors", "stafeta.message"}
+# What the modules of a package may import of Stafeta, besides the package itself.
+ALLOWED = {
+    "stafeta.store": INNERMOST,
+    "stafeta.broker": {*INNERMOST, "stafeta.store.port", "stafeta.logs"},
+    "stafeta.config": {"stafeta.errors", "stafeta.units", "stafeta.broker.names"},
+    **{
+        f"stafeta.doors.{door.name}": {*INNERMOST, "stafeta.broker", "stafeta.config", "stafeta.logs"}
+        for door in (ROOT / "doors").iterdir()
+        if (door / "__init__.py").exists()
+    },
+}
+# What a command or a client does not wait for.
+HEAVY = {"pyarrow", "pyspark", "uvloop", "numpy", "pandas"}
+OF_THE_BROKER = {"stafeta.broker", "stafeta.config", "stafeta.server", "stafeta.store"}
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_imports_only_what_lies_further_in(package: str) -> None:
+    allowed = {package, *ALLOWED[package]}
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (ROOT.parent / Path(*package.split("."))).rglob("*.py")
+        for name in imports(path)
+        if within(name, {"stafeta"}) and not within(name, allowed)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("command", ["put", "get", "sub", "unsub", "topics", "shell", "serve"])
+def test_the_command_line_and_the_client_start_without_heavy_imports(command: str) -> None:
+    script = (
+        "import sys, stafeta.cli.main\n"
+        "try: stafeta.cli.main.main(sys.argv[1:])\n"
+        "except SystemExit as leaving: assert leaving.code == 0\n"
+        "stafeta.Client, stafeta.AsyncClient, stafeta.Message\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, command, "--help"], capture_output=True, text=True, check=True
+    )
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "stafeta.doors.zeromq.client" in modules
+    assert not {name for name in modules if within(name, HEAVY | OF_THE_BROKER)}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The full names of the modules, or of what is taken from them, that a file imports anywhere in it."""
+    package = path.relative_to(ROOT.parent).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *filter(None, [node.module])))
+            yield from (f"{module}.{name.name}" for name in node.names)
+
+
+def within(name: str, packages: set[str]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
