@@ -113,15 +113,21 @@ class Batch(ABC):
 class RowBatch(Batch):
     """A batch of messages that came one by one."""
 
-    __slots__ = ("rows",)
+    __slots__ = ("_size", "rows")
 
     def __init__(self, topic: str, base: int, rows: list[Row]) -> None:
-        super().__init__(topic, base, len(rows))
+        self.topic = topic
+        self.base = base
+        self.count = len(rows)
         self.rows = rows
+        self._size = -1
 
     @property
     def size(self) -> int:
-        return sum([len(row[PAYLOAD]) for row in self.rows])
+        if self._size < 0:
+            rows = self.rows
+            self._size = len(rows[0][PAYLOAD]) if len(rows) == 1 else sum([len(row[PAYLOAD]) for row in rows])
+        return self._size
 
     def column(self, index: int) -> Sequence[object]:
         return [row[index] for row in self.rows]

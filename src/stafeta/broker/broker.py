@@ -65,7 +65,10 @@ class Broker(Registry):
 
     def _replay(self, topic: Topic, batch: Batch) -> None:
         """Learn again what a batch says of its producers."""
-        columns = batch.column(PRODUCER), batch.column(COUNTER), batch.payloads
+        counters = batch.column(COUNTER)
+        if counters.count(None) == batch.count:
+            return
+        columns = batch.column(PRODUCER), counters, batch.payloads
         for offset, (name, counter, payload) in enumerate(zip(*columns, strict=True), batch.base):
             if isinstance(name, str) and isinstance(counter, int):
                 self._producer(topic, name).record(counter, offset, (payload,))
@@ -96,21 +99,23 @@ class Broker(Registry):
         return self.commits.size > self.limits.pending
 
     def _committed(self, pending: Pending, group: Group) -> None:
-        changed: dict[Topic, None] = {}
+        fresh: list[tuple[Topic, RowBatch]] = []
         for (topic, base, _), append in zip(pending.appends, group.appends, strict=True):
             if isinstance(append, Promotion):
                 topic.visible = base + append.rows
                 topic.tail = None  # what is in memory must be without gaps
+                fresh = [one for one in fresh if one[0] is not topic]
             elif isinstance(append.batch, RowBatch):
                 topic.visible = append.batch.end
-                self.log.add(topic, append.batch)
-            changed[topic] = None
-        for topic in changed:
+                fresh.append((topic, append.batch))
+        self.log.add(fresh, pending.size)
+        for topic, _, _ in pending.appends:
             if not topic.cursors or topic.retention is not None:
                 self.collector.dirty.add(topic)
-            for subscription in list(topic.watched or ()):
-                for watcher in list(subscription.watchers):
-                    watcher(topic)
+            if topic.watched:
+                for subscription in list(topic.watched):
+                    for watcher in list(subscription.watchers):
+                        watcher(topic)
 
     def now(self) -> int:
         """Microseconds in UTC, never going back."""

@@ -51,11 +51,13 @@ class Collector:
                     await self._collect(topic)
                 looked_at.difference_update(portion)
                 await asyncio.sleep(0)
-            if self._store.checkpoint_due or self._broker.commits.pending.topics:
+            if self._broker.commits.pending.topics:
                 await asyncio.shield(self._broker.receipt())
             more = True
             while more:
                 more = await self._store.sweep()
+            if self._store.checkpoint_due:
+                await asyncio.shield(self._broker.receipt())
         except BaseException:
             self.dirty |= looked_at
             raise

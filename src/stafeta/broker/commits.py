@@ -52,9 +52,7 @@ class Pending:
         topic.next += count
 
     def _append(self, topic: Topic, what: list[Row] | Promotion) -> None:
-        before = topic.next
-        self.undo.append(lambda: setattr(topic, "next", before))
-        self.appends.append((topic, before, what))
+        self.appends.append((topic, topic.next, what))
 
     def remember(self, topic: Topic, name: str, producer: Producer) -> None:
         """Call before a producer's state changes."""
@@ -165,5 +163,7 @@ class CommitLoop:
         grown, self.pending = self.pending, Pending(self._loop)
         for undo in reversed(current.undo + grown.undo):
             undo()
+        for topic, base, _ in reversed(current.appends + grown.appends):
+            topic.next = base
         for pending in (current, grown):
             pending.done.set_exception(error)

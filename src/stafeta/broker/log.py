@@ -16,25 +16,29 @@ class Log:
         self._store = store
         self._limit = tail
         self._size = 0
-        self._order: deque[tuple[Topic, RowBatch, int]] = (
+        self._groups: deque[tuple[list[tuple[Topic, RowBatch]], int]] = (
             deque()
-        )  # what is in memory, the oldest first, and its cost
+        )  # what is in memory, and its cost
 
-    def add(self, topic: Topic, batch: RowBatch) -> None:
+    def add(self, group: list[tuple[Topic, RowBatch]], size: int) -> None:
         """Keep what was just committed for those who read it right away."""
-        if topic.tail is None:
-            topic.tail = []
-        topic.tail.append(batch)
-        cost = batch.size + ROW_COST * batch.count
-        self._order.append((topic, batch, cost))
+        rows = 0
+        for topic, batch in group:
+            rows += batch.count
+            if topic.tail is None:
+                topic.tail = [batch]
+            else:
+                topic.tail.append(batch)
+        cost = size + ROW_COST * rows
+        self._groups.append((group, cost))
         self._size += cost
         while self._size > self._limit:
-            oldest, batch, cost = self._order.popleft()
+            oldest, cost = self._groups.popleft()
             self._size -= cost
-            if oldest.tail and oldest.tail[0] is batch:
-                del oldest.tail[0]
-            if not oldest.tail:
-                oldest.tail = None
+            for topic, batch in oldest:
+                if topic.tail and topic.tail[0] is batch:
+                    del topic.tail[0]
+                    topic.tail = topic.tail or None
 
     async def read(self, topic: Topic, start: int, stop: int, size: int) -> list[Batch]:
         """Batches in order from `start` up to `stop`, or until `size` bytes of payload are passed."""

@@ -95,9 +95,3 @@ class Dialect(Protocol):
         """At most `size` bytes, but at least one message where there is any."""
 
     def error(self, request: Request | None, error: StafetaError) -> bytes: ...
-
-
-def dialect_of(body: bytes) -> Dialect:
-    from stafeta.doors.zeromq import json_dialect, text_dialect
-
-    return json_dialect.DIALECT if body[:1] == b"{" else text_dialect.DIALECT

@@ -8,6 +8,7 @@ from stafeta.doors.zeromq import replies, requests
 from stafeta.doors.zeromq.exchange import Dialogue, Exchange
 from stafeta.doors.zeromq.notebook import Notebook, open_notebook
 from stafeta.doors.zeromq.outbox import Outbox, Tally
+from stafeta.doors.zeromq.reading import Reader
 from stafeta.doors.zeromq.replies import Message, Nak, TopicInfo
 from stafeta.doors.zeromq.requests import Parcel
 from stafeta.errors import ConfigError, InvalidName, StafetaError
@@ -39,9 +40,8 @@ class Dialogues:
         self._folder_wait = folder_wait
         self._open: tuple[Notebook, Outbox] | None = None
         self.closed = False
-        # What the last GET of each subscription gave: id, and whether it has been acknowledged since.
-        self._given: dict[str, dict[int, bool]] = {}
-        self._untold: set[str] = set()
+        self._readers: dict[str, Reader] = {}
+        self._reading_as = ""
 
     def opened(self) -> Dialogue[tuple[Notebook, Outbox]]:
         """Opens the client's folder."""
@@ -61,8 +61,9 @@ class Dialogues:
             notebook.close()
 
     def reset(self) -> None:
-        """Forgets what is on its way: a dialogue ended before its replies came."""
+        """Goes back to what is on disk: a dialogue ended before its replies came."""
         self.exchange.reset()
+        self._readers.clear()
         if self._open is not None:
             self._open[1].reset()
 
@@ -83,23 +84,22 @@ class Dialogues:
         return notebook.count(_checked(topic))
 
     def subscribe(self, topic: str) -> Dialogue[int]:
-        notebook, client = yield from self._ready()
-        frame = yield from self.exchange.ask(requests.subscribe(client, _checked(topic)))
+        reader, client = yield from self._reader(topic)
+        frame = yield from self.exchange.ask(requests.subscribe(client, topic))
         behind = replies.last_id(frame)
-        position = notebook.position(topic)
-        if position > behind:
+        if reader.position > behind:
             # Acknowledged here, but the broker has not heard of it; or it has lost the topic, and says so.
             try:
-                yield from self._tell(client, topic, position)
+                yield from self._tell(client, topic, reader)
             except Nak:
-                position = behind
-        notebook.move(topic, max(position, behind))
-        self._given.pop(topic, None)
-        return max(position, behind)
+                self._forget(topic)
+                reader, client = yield from self._reader(topic)
+        reader.acknowledge_up_to(behind)
+        return reader.position
 
     def unsubscribe(self, topic: str) -> Dialogue[None]:
-        notebook, client = yield from self._ready()
-        request = self.exchange.send(requests.unsubscribe(client, _checked(topic)))
+        _, client = yield from self._reader(topic)
+        request = self.exchange.send(requests.unsubscribe(client, topic))
         frame = yield from self.exchange.reply(request)
         try:
             replies.done(frame)
@@ -107,24 +107,22 @@ class Dialogues:
             # Not subscribed: no wonder, if the reply to the same request was lost.
             if request.sent == 1:
                 raise
-        notebook.forget(topic)
-        self._given.pop(topic, None)
-        self._untold.discard(topic)
+        self._forget(topic)
 
     def get(self, topic: str, limit: int, wait: float) -> Dialogue[list[Message]]:
-        notebook, client = yield from self._ready()
-        position = notebook.position(_checked(topic))
+        reader, client = yield from self._reader(topic)
         deadline = time.monotonic() + wait
         while True:
             left = max(deadline - time.monotonic(), 0.0)
             # In short spells, so that a broker which is gone is noticed soon.
             spell = min(left, self.exchange.timeout, _LONGEST_WAIT)
-            frame = yield from self.exchange.ask(requests.get(client, topic, position, limit, spell), spell)
-            found = replies.messages(frame, topic)
-            self._untold.discard(topic)
-            if found or spell == left:
-                self._given[topic] = dict.fromkeys([message.id for message in found], False)
-                return found
+            request = requests.get(client, topic, reader.position, limit, spell)
+            position = reader.position
+            received = replies.messages((yield from self.exchange.ask(request, spell)), topic)
+            reader.untold = False
+            new = reader.given(received)
+            if new or (spell == left and reader.position == position):
+                return new
 
     def acknowledgements(
         self, messages: Message | Iterable[Message] | str, up_to: int | None
@@ -143,40 +141,38 @@ class Dialogues:
 
     def acknowledge(self, topic: str, ids: Sequence[int]) -> Dialogue[None]:
         """Acknowledges single messages."""
-        notebook, client = yield from self._ready()
-        position = self._advance(notebook, topic, ids)
-        if position:
-            yield from self._tell(client, topic, position)
-        rest = [one for one in ids if one > position]
-        if rest:
-            replies.done((yield from self.exchange.ask(requests.acknowledge(client, topic, rest))))
+        reader, client = yield from self._reader(topic)
+        ahead = reader.acknowledge(ids)
+        if reader.untold:
+            yield from self._tell(client, topic, reader)
+        if ahead:
+            replies.done((yield from self.exchange.ask(requests.acknowledge(client, topic, ahead))))
 
     def acknowledge_up_to(self, topic: str, last: int) -> Dialogue[None]:
         """Acknowledges everything up to an id."""
-        notebook, client = yield from self._ready()
-        given = self._given.get(_checked(topic), {})
-        if last in given:
-            self._advance(notebook, topic, [one for one in given if one <= last])
-            yield from self._tell(client, topic, last)
-        else:
-            yield from self._tell(client, topic, last)
-            if last > notebook.position(topic):
-                notebook.move(topic, last)
-            self._given[topic] = {one: done for one, done in given.items() if one > last}
+        reader, client = yield from self._reader(topic)
+        if not reader.has_given(last):
+            # Perhaps there is no such message: if so the broker says it before it is remembered.
+            frame = yield from self.exchange.ask(requests.acknowledge_up_to(client, topic, last))
+            replies.done(frame)
+        reader.acknowledge_up_to(last)
+        if reader.untold:
+            yield from self._tell(client, topic, reader)
 
     def note(self, message: Message) -> Dialogue[None]:
         """Acknowledges a message here; the broker hears of it with the next GET, or by `tell`."""
-        notebook, _ = yield from self.opened()
-        if self._advance(notebook, message.subscription, [message.id]):
-            self._untold.add(message.subscription)
-        else:
-            yield from self.acknowledge(message.subscription, [message.id])
+        reader, client = yield from self._reader(message.subscription)
+        ahead = reader.acknowledge([message.id])
+        if ahead:
+            replies.done(
+                (yield from self.exchange.ask(requests.acknowledge(client, message.subscription, ahead)))
+            )
 
     def tell(self, topic: str) -> Dialogue[None]:
         """Tells the broker what has been acknowledged here only."""
-        if topic in self._untold:
-            notebook, client = yield from self._ready()
-            yield from self._tell(client, topic, notebook.position(topic))
+        reader, client = yield from self._reader(topic)
+        if reader.untold:
+            yield from self._tell(client, topic, reader)
 
     def topics(self, pattern: str) -> Dialogue[list[TopicInfo]]:
         yield from self._ready()
@@ -193,26 +189,24 @@ class Dialogues:
         yield from outbox.settle()
         return notebook, (yield from outbox.introduce())
 
-    def _advance(self, notebook: Notebook, topic: str, ids: Sequence[int]) -> int:
-        """Marks messages as acknowledged. The id up to which all are, on disk by then; 0 where that is as before."""
-        given = self._given.get(topic, {})
-        for one in ids:
-            if one in given:
-                given[one] = True
-        position = 0
-        for one, done in list(given.items()):
-            if not done:
-                break
-            position = one
-            del given[one]
-        if position:
-            notebook.move(topic, position)
-        return position
+    def _reader(self, topic: str) -> Dialogue[tuple[Reader, str]]:
+        notebook, client = yield from self._ready()
+        if client != self._reading_as:
+            self._readers.clear()
+            self._reading_as = client
+        if _checked(topic) not in self._readers:
+            self._readers[topic] = Reader(notebook, topic)
+        return self._readers[topic], client
 
-    def _tell(self, client: str, topic: str, position: int) -> Dialogue[None]:
-        frame = yield from self.exchange.ask(requests.acknowledge_up_to(client, topic, position))
+    def _forget(self, topic: str) -> None:
+        del self._readers[topic]
+        if self._open is not None:
+            self._open[0].forget(topic)
+
+    def _tell(self, client: str, topic: str, reader: Reader) -> Dialogue[None]:
+        frame = yield from self.exchange.ask(requests.acknowledge_up_to(client, topic, reader.position))
         replies.done(frame)
-        self._untold.discard(topic)
+        reader.untold = False
 
 
 def _checked(topic: str) -> str:

@@ -206,6 +206,3 @@ _WORDS: dict[object, str] = {int(kind): kind.word for kind in Kind}
 
 def _ack_body(body: dict[str, object]) -> bytes:
     return orjson.dumps({"type": "ACK", "body": body})
-
-
-DIALECT = JsonDialect()

@@ -36,6 +36,7 @@ class Monitor:
     def close(self) -> None:
         self._loop.remove_reader(self._events.fileno())
         self._socket.disable_monitor()
+        self._events.close(0)
 
     def _drain(self) -> None:
         try:

@@ -9,7 +9,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,7 @@ _SCHEMA = f"""
         kind TEXT NOT NULL, encoding TEXT NOT NULL, publications BLOB NOT NULL);
     CREATE INDEX outbox_by_topic ON outbox (topic, sequence);
     CREATE TABLE positions (subscription TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE ahead (subscription TEXT, id INTEGER, PRIMARY KEY (subscription, id)) WITHOUT ROWID;
     PRAGMA user_version = {VERSION};
     COMMIT;
 """
@@ -73,6 +74,7 @@ class Notebook:
             for (topic,) in database.execute("SELECT topic FROM topics").fetchall():
                 self._shift(topic, self._first_waiting(topic) - 1)
             database.execute("DELETE FROM positions")
+            database.execute("DELETE FROM ahead")
             database.execute("DELETE FROM client")
         self.identity = ""
 
@@ -136,26 +138,34 @@ class Notebook:
             ).fetchone()
         return row[0] if row else 0
 
-    def position(self, subscription: str) -> int:
-        """The id up to which everything of a subscription is acknowledged."""
+    def acknowledged(self, subscription: str) -> tuple[int, set[int]]:
+        """The id up to which everything of a subscription is acknowledged, and those that are after it."""
         with self._explained():
             row = self._database.execute(
                 "SELECT id FROM positions WHERE subscription = ?", (subscription,)
             ).fetchone()
-        return row[0] if row else 0
+            ahead = self._database.execute(
+                "SELECT id FROM ahead WHERE subscription = ?", (subscription,)
+            ).fetchall()
+        return row[0] if row else 0, {id_ for (id_,) in ahead}
 
-    def move(self, subscription: str, position: int) -> None:
-        """Sets the position of a subscription."""
+    def acknowledge(self, subscription: str, position: int, ahead: Iterable[int] = ()) -> None:
+        """Acknowledges everything up to a position, and these ids after it."""
         with self._durably() as database:
             database.execute(
                 "INSERT INTO positions VALUES (?, ?) ON CONFLICT DO UPDATE SET id = excluded.id",
                 (subscription, position),
             )
+            database.execute("DELETE FROM ahead WHERE subscription = ? AND id <= ?", (subscription, position))
+            database.executemany(
+                "INSERT OR IGNORE INTO ahead VALUES (?, ?)", ((subscription, id_) for id_ in ahead)
+            )
 
     def forget(self, subscription: str) -> None:
-        """Forgets the position of a subscription."""
+        """Forgets what has been acknowledged of a subscription."""
         with self._durably() as database:
             database.execute("DELETE FROM positions WHERE subscription = ?", (subscription,))
+            database.execute("DELETE FROM ahead WHERE subscription = ?", (subscription,))
 
     def _taken(self, topic: str) -> int:
         row = self._database.execute("SELECT taken FROM topics WHERE topic = ?", (topic,)).fetchone()

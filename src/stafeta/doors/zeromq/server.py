@@ -17,8 +17,10 @@ from zmq.backend import Socket as RawSocket
 
 from stafeta.broker import Broker
 from stafeta.doors.zeromq import verbs
-from stafeta.doors.zeromq.codec import Ack, Dialect, Get, Request, dialect_of
+from stafeta.doors.zeromq.codec import Ack, Dialect, Get, Request
+from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
+from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import StafetaError, StoreError
 from stafeta.logs import fields
 
@@ -30,9 +32,13 @@ KNOWN = 10_000  # addresses remembered
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
-RCVMORE = int(zmq.RCVMORE)
-EVENTS = int(zmq.EVENTS)
+RCVMORE = zmq.RCVMORE
+EVENTS = zmq.EVENTS
 POLLIN = int(zmq.POLLIN)
+QUEUED = 10_000  # replies that ZeroMQ holds for a connection before it takes no more
+
+TEXT: Dialect = TextDialect()
+JSON: Dialect = JsonDialect()
 
 # What the plain socket class does without pyzmq's layer for pickling, tracking and named options: half the cost.
 _send = RawSocket.send
@@ -61,6 +67,7 @@ class ZeroMQDoor:
         self._socket.router_mandatory = True
         self._socket.router_handover = True
         self._socket.linger = 1000
+        self._socket.sndhwm = self._socket.rcvhwm = QUEUED
         self._monitor = Monitor(self._socket, log)
         self._turns: deque[Turn] = deque()
         self._waiting: dict[bytes, deque[bytes]] = {}  # requests behind one that reads, by connection
@@ -154,7 +161,7 @@ class ZeroMQDoor:
         log.warning("a request was dropped: %s", why, extra=fields(peer=self._sources.get(connection)))
 
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
-        dialect = dialect_of(body)
+        dialect = JSON if body[:1] == b"{" else TEXT
         request: Request | None = None
         try:
             request = dialect.read(body)

@@ -116,6 +116,3 @@ def _utf8(payload: bytes) -> bytes:
     except UnicodeDecodeError:
         return payload.decode(errors="backslashreplace").encode()
     return payload
-
-
-DIALECT = TextDialect()

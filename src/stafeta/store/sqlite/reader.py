@@ -8,6 +8,7 @@ from stafeta.errors import StoreDamaged
 from stafeta.message import Batch
 from stafeta.store.blocks import Block, Run, decode, runs_of, verify
 from stafeta.store.sqlite import schema
+from stafeta.store.sqlite.pages import unpack
 from stafeta.store.sqlite.recent import RecentRuns
 
 CACHE = 32 << 20
@@ -52,8 +53,9 @@ class Reader:
         return batches
 
     def _runs(self, topic: int, start: int, limit: int) -> list[Run]:
-        rows = self._connection.execute(schema.RUNS_FROM, (topic, topic, start, start, limit))
-        return [run for run in map(Run._make, rows) if run.end > start]
+        pages = self._connection.execute(schema.PAGES_FROM, (topic, topic, start, start, limit))
+        runs = [run for (page,) in pages for run in unpack(topic, page)]
+        return [run for run in runs if run.end > start and run.base < limit]
 
     def _block(self, run: Run) -> Block | None:
         cached = self._cache.get(run.block)
@@ -109,5 +111,5 @@ class Reader:
         below = [run for run in recent if run.base <= offset]
         if below:
             return below[-1]
-        row = self._connection.execute(schema.RUN_AT, (topic, offset)).fetchone()
-        return None if row is None else Run._make(row)
+        page = self._connection.execute(schema.PAGE_AT, (topic, offset)).fetchone()
+        return None if page is None else [run for run in unpack(topic, page[0]) if run.base <= offset][-1]

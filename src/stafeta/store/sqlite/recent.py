@@ -16,14 +16,22 @@ class RecentRuns:
     def __init__(self) -> None:
         self._lock = Lock()
         self._runs: dict[int, list[Run]] = {}
-        self._blocks: set[int] = set()
+        self.blocks: set[int] = set()
         self.rows = 0
+
+    @property
+    def topics(self) -> int:
+        return len(self._runs)
 
     def add(self, block: int, runs: Iterable[Run]) -> None:
         with self._lock:
-            self._blocks.add(block)
+            self.blocks.add(block)
             for run in runs:
-                self._runs.setdefault(run.topic, []).append(run)
+                known = self._runs.get(run.topic)
+                if known is None:
+                    self._runs[run.topic] = [run]
+                else:
+                    known.append(run)
                 self.rows += run.rows
 
     def find(self, topic: int, start: int) -> list[Run]:
@@ -41,25 +49,24 @@ class RecentRuns:
         """Forget the runs wholly below `first`; their blocks stay until the checkpoint."""
         with self._lock:
             runs = self._runs.get(topic)
-            if runs is None:
-                return
-            kept = [run for run in runs if run.end > first]
-            if kept:
-                self._runs[topic] = kept
-            else:
-                del self._runs[topic]
+            if runs is not None:
+                self._keep(topic, [run for run in runs if run.end > first])
 
-    def live(self) -> list[Run]:
-        """Every run, in the order of the index they go to."""
+    def in_index_order(self) -> list[Run]:
         with self._lock:
             return [run for topic in sorted(self._runs) for run in self._runs[topic]]
 
-    def free_blocks(self, live: Iterable[Run]) -> set[int]:
-        """The blocks in which none of the `live` runs lies."""
-        return self._blocks - {run.block for run in live}
-
-    def clear(self) -> None:
+    def drop_blocks(self, last: int) -> None:
+        """Forget the blocks up to this one: the index has them."""
         with self._lock:
-            self._runs = {}
-            self._blocks = set()
-            self.rows = 0
+            for topic, runs in list(self._runs.items()):
+                if runs[0].block <= last:
+                    self._keep(topic, [run for run in runs if run.block > last])
+            self.blocks = {block for block in self.blocks if block > last}
+            self.rows = sum(run.rows for runs in self._runs.values() for run in runs)
+
+    def _keep(self, topic: int, runs: list[Run]) -> None:
+        if runs:
+            self._runs[topic] = runs
+        else:
+            del self._runs[topic]

@@ -11,15 +11,15 @@ MIGRATIONS = [
     -- The log, in the order in which it was committed. Only ever appended to, or deleted from.
     CREATE TABLE block (id INTEGER PRIMARY KEY, header BLOB NOT NULL, body BLOB NOT NULL, checksum INTEGER NOT NULL);
 
-    -- Which rows of which block hold which messages of a topic, for the blocks up to the checkpoint. Of later blocks
-    -- the headers say so; they are read again at start-up. Written in large portions, since it is in topic order
-    -- and the log is not.
-    CREATE TABLE run (
-        topic INTEGER NOT NULL, base INTEGER NOT NULL, count INTEGER NOT NULL,
-        block INTEGER NOT NULL, row INTEGER NOT NULL, time INTEGER NOT NULL, size INTEGER NOT NULL,
-        PRIMARY KEY (topic, base)
+    -- Which rows of which blocks hold which messages of a topic, up to 16 runs a page, for the blocks up to the
+    -- checkpoint. Of later blocks the headers say so; they are read again at start-up.
+    CREATE TABLE page (
+        topic INTEGER NOT NULL, base INTEGER NOT NULL, end INTEGER NOT NULL, last_block INTEGER NOT NULL,
+        runs BLOB NOT NULL, PRIMARY KEY (topic, base)
     ) WITHOUT ROWID;
-    CREATE INDEX run_block ON run (block);
+
+    -- How many of a block's runs are in the index; the block goes with the last.
+    CREATE TABLE share (block INTEGER PRIMARY KEY, runs INTEGER NOT NULL);
 
     -- Topics, those that were removed included: their offsets are never used again.
     CREATE TABLE topic (
@@ -52,8 +52,7 @@ MIGRATIONS = [
 
 TOPICS = """
     SELECT id, name, first, next, present, keeps_last,
-        (SELECT base + count FROM run WHERE topic = topic.id ORDER BY base DESC LIMIT 1),
-        (SELECT size FROM run WHERE topic = topic.id ORDER BY base DESC LIMIT 1)
+        (SELECT runs FROM page WHERE topic = topic.id ORDER BY base DESC LIMIT 1)
     FROM topic
 """
 SUBSCRIPTIONS = "SELECT id, client, filter, start FROM subscription"
@@ -85,29 +84,25 @@ ADD_STAGED = "INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 GET_STAGED = "SELECT producer, counter, count, size, constants, body, checksum FROM staged WHERE id = ?"
 DROP_STAGED = "DELETE FROM staged WHERE id = ?"
 SET_PRODUCER = "INSERT INTO producer VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
-ADD_RUN = "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?)"
+ADD_PAGE = "INSERT INTO page VALUES (?, ?, ?, ?, ?)"
+SET_SHARE = "INSERT OR REPLACE INTO share VALUES (?, ?)"
 DROP_BLOCK = "DELETE FROM block WHERE id = ?"
 
 # --- reading
 
-# The run that holds an offset, and those after it. Bound: topic, topic, offset, offset, stop.
-RUNS_FROM = """
-    SELECT topic, base, count, block, row, time, size FROM run
-    WHERE topic = ? AND base >= coalesce((SELECT max(base) FROM run WHERE topic = ? AND base <= ?), ?) AND base < ?
-    ORDER BY base LIMIT 256
+# The page that holds an offset, and those after it. Bound: topic, topic, offset, offset, stop.
+PAGES_FROM = """
+    SELECT runs FROM page
+    WHERE topic = ? AND base >= coalesce((SELECT max(base) FROM page WHERE topic = ? AND base <= ?), ?) AND base < ?
+    ORDER BY base LIMIT 16
 """
-RUN_AT = """
-    SELECT topic, base, count, block, row, time, size FROM run
-    WHERE topic = ? AND base <= ? ORDER BY base DESC LIMIT 1
-"""
+PAGE_AT = "SELECT runs FROM page WHERE topic = ? AND base <= ? ORDER BY base DESC LIMIT 1"
 GET_BLOCK = "SELECT header, body, checksum FROM block WHERE id = ?"
 
 # --- giving space back
 
-# Runs wholly below an offset, the oldest first. Bound: topic, offset, offset, how many.
-DROP_RUNS = """
-    DELETE FROM run WHERE topic = ?1 AND base < ?2 AND base + count <= ?2
-    AND base < coalesce((SELECT base FROM run WHERE topic = ?1 ORDER BY base LIMIT 1 OFFSET ?3), ?2)
-    RETURNING block
-"""
-DROP_BLOCK_IF_FREE = "DELETE FROM block WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM run WHERE block = ?1)"
+PAGES_BELOW = "SELECT base, end, runs FROM page WHERE topic = ? AND base < ? ORDER BY base LIMIT ?"
+DROP_PAGE = "DELETE FROM page WHERE topic = ? AND base = ?"
+DROP_UNFINISHED = "DELETE FROM page WHERE last_block > ?"
+TAKE_SHARE = "UPDATE share SET runs = runs - ?2 WHERE block = ?1 RETURNING runs"
+DROP_SHARE = "DELETE FROM share WHERE block = ?"

@@ -11,7 +11,6 @@
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -32,7 +31,9 @@ from stafeta.store.port import (
     TopicRecord,
 )
 from stafeta.store.sqlite import schema
+from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.folder import DATABASE, connect, lock, migrate, told
+from stafeta.store.sqlite.pages import unpack
 from stafeta.store.sqlite.reader import Reader, load
 from stafeta.store.sqlite.recent import RecentRuns
 from stafeta.store.sqlite.sweeper import Sweeper
@@ -40,7 +41,6 @@ from stafeta.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
-CHECKPOINT_SECONDS = 5.0
 WAL_COPY = 16 << 20  # bytes of write-ahead log after which it is copied in the background
 WAL_LIMIT = 256 << 20  # and after which a commit waits for that
 
@@ -56,7 +56,6 @@ class SqliteStore:
         self._folder = folder
         self._durability = durability
         self._checkpoint_rows = checkpoint_rows
-        self._checkpointed = time.monotonic()
         self._recent = RecentRuns()
         self._write_thread = ThreadPoolExecutor(1, "store-writer")
         self._read_thread = ThreadPoolExecutor(1, "store-reader")
@@ -89,8 +88,9 @@ class SqliteStore:
             self._release()
             raise
         names = {topic.id: topic.name for topic in snapshot.topics}
-        self._writer = Writer(writing, self._recent, names, ends, meta)
-        self._sweeper = Sweeper(writing, self._recent, self._writer)
+        self._checkpoint = Checkpoint(writing, self._recent, self._checkpoint_rows)
+        self._writer = Writer(writing, self._recent, self._checkpoint, names, ends, meta)
+        self._sweeper = Sweeper(writing, self._checkpoint, self._writer)
         self._reader = Reader(reading, self._recent, names)
         for topic in snapshot.topics:
             if topic.first > 1:
@@ -111,9 +111,13 @@ class SqliteStore:
         ends: dict[
             int, tuple[int, int]
         ] = {}  # of each topic: its next offset and the size of all it ever held
-        for id_, name, first, next_, present, keeps_last, end, size in connection.execute(schema.TOPICS):
-            topics[id_] = TopicRecord(id_, name, first, max(next_, end or 0), bool(present), bool(keeps_last))
-            ends[id_] = (topics[id_].next, size or 0)
+        if meta.get("unfinished"):
+            connection.execute(schema.DROP_UNFINISHED, (mark,))
+        for id_, name, first, next_, present, keeps_last, page in connection.execute(schema.TOPICS):
+            last = unpack(id_, page)[-1] if page else None
+            end, size = (last.end, last.size) if last else (0, 0)
+            topics[id_] = TopicRecord(id_, name, first, max(next_, end), bool(present), bool(keeps_last))
+            ends[id_] = (topics[id_].next, size)
         recent: list[Append] = []
         for id_, header, body, checksum in connection.execute(schema.BLOCKS_AFTER, (mark,)):
             block, runs = load(id_, header, body, checksum)
@@ -160,15 +164,10 @@ class SqliteStore:
 
     @property
     def checkpoint_due(self) -> bool:
-        rows = self._recent.rows
-        return rows >= self._checkpoint_rows or (
-            rows > 0 and time.monotonic() - self._checkpointed >= CHECKPOINT_SECONDS
-        )
+        return self._checkpoint.ready
 
     async def commit(self, group: Group) -> None:
         await self._on(self._write_thread, partial(self._commit, group))
-        if group.checkpoint:
-            self._checkpointed = time.monotonic()
         self._copy_if_due()
 
     def _commit(self, group: Group) -> None:

@@ -1,9 +1,11 @@
 """Giving space back as messages are collected, a portion at a time."""
 
 import sqlite3
+from collections import Counter
 
 from stafeta.store.sqlite import schema
-from stafeta.store.sqlite.recent import RecentRuns
+from stafeta.store.sqlite.checkpoint import Checkpoint
+from stafeta.store.sqlite.pages import pack_page, unpack
 from stafeta.store.sqlite.writer import Writer
 
 TOPICS = 2000  # looked at in one portion
@@ -15,33 +17,35 @@ SPARE = 4  # free pages are left for new messages up to a fourth of the file
 class Sweeper:
     """Used by the writer's thread alone."""
 
-    def __init__(self, connection: sqlite3.Connection, recent: RecentRuns, writer: Writer) -> None:
+    def __init__(self, connection: sqlite3.Connection, checkpoint: Checkpoint, writer: Writer) -> None:
         self._connection = connection
-        self._recent = recent
+        self._checkpoint = checkpoint
         self._writer = writer
         self.firsts: dict[int, int] = {}  # topics in which something may lie below the first offset kept
 
     def sweep(self) -> bool:
         self._drop_runs()
-        return self._return_pages() or bool(self.firsts)
+        self._checkpoint.begin_if_due(self._writer.last_block)
+        return self._return_pages() or bool(self.firsts) or self._checkpoint.under_way
 
     def _drop_runs(self) -> None:
-        if not self.firsts:
+        if not self.firsts and not self._checkpoint.under_way:
             return
         left = RUNS
-        blocks: set[int] = set()
+        blocks: Counter[int] = Counter()
         swept: dict[int, int] = {}
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             for topic in list(self.firsts)[:TOPICS]:
                 first = self.firsts[topic]
-                dropped = self._connection.execute(schema.DROP_RUNS, (topic, first, left)).fetchall()
-                blocks.update(block for (block,) in dropped)
+                dropped = self._drop_pages(topic, first, left)
+                blocks.update(dropped)
                 left -= len(dropped)
                 if left <= 0:
                     break
                 swept[topic] = first
-            self._connection.executemany(schema.DROP_BLOCK_IF_FREE, [(block,) for block in sorted(blocks)])
+            self._drop_blocks(blocks)
+            slice_ = self._checkpoint.write_slice()
             if blocks:
                 self._connection.execute(schema.SET_META, ("position", self._writer.position))
             self._connection.execute("COMMIT")
@@ -49,11 +53,38 @@ class Sweeper:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
-        self._writer.written += 4096 * len(blocks)
+        self._checkpoint.wrote(slice_)
+        self._writer.written += 4096 * len(blocks) + 512 * slice_
         for topic, first in swept.items():
-            self._recent.release(topic, first)
+            self._checkpoint.released(topic, first)
             if self.firsts[topic] == first:
                 del self.firsts[topic]
+
+    def _drop_pages(self, topic: int, first: int, limit: int) -> list[int]:
+        """Take runs wholly below `first` out of the index; returns the block of each."""
+        blocks: list[int] = []
+        for base, end, packed in self._connection.execute(
+            schema.PAGES_BELOW, (topic, first, limit)
+        ).fetchall():
+            runs = unpack(topic, packed)
+            kept = [] if end <= first else [run for run in runs if run.end > first]
+            if len(kept) == len(runs):
+                break
+            blocks += [run.block for run in runs[: len(runs) - len(kept)]]
+            self._connection.execute(schema.DROP_PAGE, (topic, base))
+            if kept:
+                self._connection.execute(schema.ADD_PAGE, pack_page(kept))
+            if len(blocks) >= limit:
+                break
+        return blocks
+
+    def _drop_blocks(self, blocks: Counter[int]) -> None:
+        """Take so many runs from each block, and drop those of which none is left."""
+        for block, count in sorted(blocks.items()):
+            left = self._connection.execute(schema.TAKE_SHARE, (block, count)).fetchall()
+            if left and left[0][0] <= 0:
+                self._connection.execute(schema.DROP_SHARE, (block,))
+                self._connection.execute(schema.DROP_BLOCK, (block,))
 
     def _return_pages(self) -> bool:
         free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]

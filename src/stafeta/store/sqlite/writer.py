@@ -12,6 +12,7 @@ from stafeta.message import PAYLOAD, TIME, Row, RowBatch
 from stafeta.store.blocks import Run, checksum, encode_rows, make_header
 from stafeta.store.port import Append, Group, Promotion
 from stafeta.store.sqlite import schema
+from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.recent import RecentRuns
 
 BLOCK_ROWS = 1 << 15
@@ -25,26 +26,32 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         recent: RecentRuns,
+        checkpoint: Checkpoint,
         names: dict[int, str],
         ends: dict[int, tuple[int, int]],
         meta: dict[str, int],
     ) -> None:
         self._connection = connection
         self._recent = recent
+        self._checkpoint = checkpoint
         self._names = names  # shared with the reader, which looks names up in it
         self._ends = ends
-        self._block = meta["block"]
+        self.last_block = meta["block"]
         self.position = meta.get("position", 1)
         self.written = 0  # bytes since it was last set to 0
 
     def commit(self, group: Group) -> None:
         ends: dict[int, tuple[int, int]] = {}
+        if group.checkpoint and not self._checkpoint.ready:
+            self._checkpoint.begin(self.last_block)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             blocks = list(self._blocks(group, ends))
             self._state(group)
             if group.checkpoint:
-                self._checkpoint(group, [run for _, runs in blocks for run in runs])
+                slice_ = self._checkpoint.finish(group.producers, max(self.position, group.position))
+            else:
+                slice_ = self._checkpoint.write_slice()
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
@@ -56,15 +63,17 @@ class Writer:
         self._ends.update(ends)
         self.position = max(self.position, group.position)
         if blocks:
-            self._block = blocks[-1][0]
+            self.last_block = blocks[-1][0]
+        for block, runs in blocks:
+            self._recent.add(block, runs)
+        self._checkpoint.wrote(slice_)
         if group.checkpoint:
-            self._recent.clear()
-        else:
-            for block, runs in blocks:
-                self._recent.add(block, runs)
+            self._checkpoint.finished()
+        self._checkpoint.begin_if_due(self.last_block)
+        self.written += 512 * slice_
 
     def _blocks(self, group: Group, ends: dict[int, tuple[int, int]]) -> Iterator[tuple[int, list[Run]]]:
-        block = self._block
+        block = self.last_block
         for portion in _portions(group.appends):
             block += 1
             if isinstance(portion, Promotion):
@@ -158,17 +167,6 @@ class Writer:
         if group.client_id is not None:
             self._connection.execute(schema.SET_META, ("client_id", group.client_id))
 
-    def _checkpoint(self, group: Group, added: list[Run]) -> None:
-        live = self._recent.live() + added
-        many = self._connection.executemany
-        many(schema.ADD_RUN, live)
-        many(schema.SET_PRODUCER, group.producers)
-        many(schema.DROP_BLOCK, [(block,) for block in self._recent.free_blocks(live)])
-        last = max((run.block for run in added), default=self._block)
-        values = {"checkpoint": last, "position": max(self.position, group.position)}
-        many(schema.SET_META, values.items())
-        self.written += 64 * len(live)
-
 
 def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[tuple[int, RowBatch]] | Promotion]:
     """Split what is appended into blocks of a bounded size."""
@@ -183,6 +181,11 @@ def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[tuple[int,
             continue
         topic, batch = append
         assert isinstance(batch, RowBatch)
+        if rows + batch.count < BLOCK_ROWS and size + batch.size < BLOCK_BYTES:
+            pieces.append((topic, batch))
+            rows += batch.count
+            size += batch.size
+            continue
         start = batch.base
         for offset, row in enumerate(batch.rows, batch.base):
             rows += 1
