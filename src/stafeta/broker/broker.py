@@ -71,8 +71,10 @@ class Broker(Registry):
         columns = batch.column(PRODUCER), counters, batch.payloads
         for offset, (name, counter, payload) in enumerate(zip(*columns, strict=True), batch.base):
             if isinstance(name, str) and isinstance(counter, int):
-                self._producer(topic, name).record(counter, offset, (payload,))
-                self.commits.recovered(topic, name)
+                producer = self._producer(topic, name)
+                if offset > producer.reached:
+                    producer.record(counter, offset, (payload,))
+                    self.commits.recovered(topic, name)
 
     async def close(self) -> None:
         """Take nothing more, make durable what was taken, and let go of the store."""

@@ -129,37 +129,37 @@ class CommitLoop:
                 self.backlog = current.size
                 group = current.seal()
                 group.position = self.position
-                unwritten = self._unwritten
-                unwritten |= current.producers
                 if self._store.checkpoint_due or self.checkpoint_wanted:
-                    self._checkpoint(group)
+                    self._checkpoint(group, self._unwritten | current.producers)
                 try:
                     if not group.empty:
                         await self._store.commit(group)
                 except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
-                    self._fail(current, error, unwritten)
+                    self._fail(current, error)
                 else:
+                    if group.checkpoint:
+                        self._unwritten.clear()
+                    else:
+                        self._unwritten |= current.producers
                     self._committed(current, group)
                     current.done.set_result(None)
         finally:
             self.backlog = 0
             self._task = None
 
-    def _checkpoint(self, group: Group) -> None:
+    def _checkpoint(self, group: Group, producers: set[tuple[Topic, str]]) -> None:
         group.checkpoint = True
         self.checkpoint_wanted = False
-        for topic, name in self._unwritten:
+        for topic, name in producers:
             producer = (topic.producers or {}).get(name)
             if producer is not None:
                 group.producers.append(ProducerRecord(topic.id, name, producer.encode()))
-        self._unwritten = set()
 
-    def _fail(self, current: Pending, error: Exception, unwritten: set[tuple[Topic, str]]) -> None:
+    def _fail(self, current: Pending, error: Exception) -> None:
         self.failures += 1
         if not isinstance(error, StoreError):
             log.error("a commit failed for a reason that it should not have", exc_info=error)
             error = StoreError(f"The broker could not store this: {error!r}. Nothing was changed.")
-        self._unwritten |= unwritten
         grown, self.pending = self.pending, Pending(self._loop)
         for undo in reversed(current.undo + grown.undo):
             undo()

@@ -26,6 +26,11 @@ class Producer:
         self.ranges: tuple[tuple[int, int, int], ...] = ()  # first counter, how many, first offset
         self.draws: tuple[tuple[int, int, int], ...] = ()  # counter, checksum of the payload, offset
 
+    @property
+    def reached(self) -> int:
+        """The last offset recorded."""
+        return self.ranges[-1][2] + self.ranges[-1][1] - 1 if self.ranges else 0
+
     def copy(self) -> "Producer":
         twin = Producer()
         twin.last, twin.ranges, twin.draws = self.last, self.ranges, self.draws

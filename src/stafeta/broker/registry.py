@@ -88,7 +88,7 @@ class Registry:
         return self._create(name, subscribed)
 
     def _create(self, name: str, subscribed: Iterable[Subscription]) -> Topic:
-        topic = self.topics.get(name)
+        topic = known = self.topics.get(name)
         if topic is None:
             if len(self.topics) >= self.limits.topics:
                 raise LimitReached(
@@ -105,6 +105,8 @@ class Registry:
 
         def undo() -> None:
             made.exists = False
+            if known is None:
+                del self.topics[name]
 
         pending.undo.append(undo)
         for subscription in subscribed:
@@ -253,6 +255,8 @@ class Registry:
         """Give the subscription a cursor at the end of the topic."""
         cursor = topic.cursors[subscription] = Cursor(topic.next)
         subscription.topics[topic] = None
+        if topic.first < topic.next:
+            self.collector.dirty.add(topic)  # what it held before may be wanted by nobody
         if subscription.watchers:
             topic.watch(subscription)
         pending = self.commits.pending

@@ -83,10 +83,9 @@ class Staging:
                     f"Transaction {counter} of {producer!r} has no part {min(missing)!r}: it was never staged, or "
                     "was dropped because it waited too long."
                 )
-            topics = {record.topic: self._broker.topic_for(record.topic, create=True) for record in staged}
             for record in staged:
                 if record.part in wanted:
-                    self._promote(topics[record.topic], record)
+                    self._promote(self._broker.topic_for(record.topic, create=True), record)
                 else:
                     self._broker.commits.pending.group.unstaged.append(record.id)
             self._finish(producer, counter)

@@ -48,8 +48,9 @@ class MemoryStore:
         )
 
     async def commit(self, group: Group) -> None:
+        fresh = {record.id: (record, batch) for record, batch in group.staged}
         promotions = [append for append in group.appends if isinstance(append, Promotion)]
-        appends = [self._promoted(a) if isinstance(a, Promotion) else a for a in group.appends]
+        appends = [self._promoted(a, fresh) if isinstance(a, Promotion) else a for a in group.appends]
         ends: dict[int, int] = {}
         for topic, batch in appends:
             end = ends.get(topic) or self._ends.get(topic) or batch.base
@@ -88,8 +89,9 @@ class MemoryStore:
             self._recent.clear()
             self._producers.update({(record.topic, record.producer): record for record in group.producers})
 
-    def _promoted(self, promotion: Promotion) -> Append:
-        record, batch = self._staged[promotion.staged]
+    def _promoted(self, promotion: Promotion, fresh: dict[int, tuple[StagedRecord, Batch]]) -> Append:
+        record, batch = fresh.get(promotion.staged) or self._staged[promotion.staged]
+        assert isinstance(batch, RowBatch)
         rows: list[Row] = [
             (
                 promotion.position + at,

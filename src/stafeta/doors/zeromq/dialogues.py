@@ -11,7 +11,7 @@ from stafeta.doors.zeromq.outbox import Outbox, Tally
 from stafeta.doors.zeromq.reading import Reader
 from stafeta.doors.zeromq.replies import Message, Nak, TopicInfo
 from stafeta.doors.zeromq.requests import Parcel
-from stafeta.errors import ConfigError, InvalidName, StafetaError
+from stafeta.errors import ConfigError, InvalidName, NoReply, StafetaError
 
 MAX_WINDOW = 16
 _LONGEST_WAIT = 30.0
@@ -70,14 +70,14 @@ class Dialogues:
     def take(self, topic: str, parcel: Parcel, tally: Tally) -> Dialogue[None]:
         """Keeps a parcel in the outbox and sends it when its turn comes."""
         _, outbox = yield from self.opened()
-        yield from outbox.take(_checked(topic), parcel, tally)
+        yield from _kept(outbox.take(_checked(topic), parcel, tally))
 
     def finish(self, topic: str, parcel: Parcel | None, tally: Tally) -> Dialogue[None]:
         """Takes a last parcel and waits until the broker has everything."""
         if parcel is not None:
             yield from self.take(topic, parcel, tally)
         _, outbox = yield from self.opened()
-        yield from outbox.settle()
+        yield from _kept(outbox.settle())
 
     def count(self, topic: str) -> Dialogue[int]:
         notebook, _ = yield from self.opened()
@@ -207,6 +207,13 @@ class Dialogues:
         frame = yield from self.exchange.ask(requests.acknowledge_up_to(client, topic, reader.position))
         replies.done(frame)
         reader.untold = False
+
+
+def _kept(putting: Dialogue[None]) -> Dialogue[None]:
+    try:
+        yield from putting
+    except NoReply as error:
+        raise NoReply(f"{error} What was to be put is kept and goes out first: do not put it again.") from None
 
 
 def _checked(topic: str) -> str:

@@ -11,7 +11,7 @@ from stafeta.store.sqlite.writer import Writer
 TOPICS = 2000  # looked at in one portion
 RUNS = 20_000  # deleted in one portion
 PAGES = 2_000  # returned to the file system in one portion
-SPARE = 4  # free pages are left for new messages up to a fourth of the file
+SPARE = 256  # free pages are left for new messages: this many, or a fourth of the file
 
 
 class Sweeper:
@@ -89,7 +89,7 @@ class Sweeper:
     def _return_pages(self) -> bool:
         free = self._connection.execute("PRAGMA freelist_count").fetchone()[0]
         pages = self._connection.execute("PRAGMA page_count").fetchone()[0]
-        spare = max(PAGES, pages // SPARE)
+        spare = max(SPARE, pages // 4)
         if free <= spare:
             return False
         # Stepping through the statement is what frees the pages.

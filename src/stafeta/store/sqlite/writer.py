@@ -46,6 +46,7 @@ class Writer:
             self._checkpoint.begin(self.last_block)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            self._stage(group)
             blocks = list(self._blocks(group, ends))
             self._state(group)
             if group.checkpoint:
@@ -137,6 +138,14 @@ class Writer:
         self._connection.execute(schema.ADD_BLOCK, (block, header, body, checksum(header, body_checksum)))
         self.written += len(body) + len(header) + 4096
 
+    def _stage(self, group: Group) -> None:
+        for staged, batch in group.staged:
+            assert isinstance(batch, RowBatch)
+            constants, body = encode_rows(batch.rows)
+            row = (*staged, orjson.dumps(constants), body, zlib.crc32(body))
+            self._connection.execute(schema.ADD_STAGED, row)
+            self.written += len(body)
+
     def _state(self, group: Group) -> None:
         many = self._connection.executemany
         many(schema.SET_TOPIC, group.topics.values())
@@ -157,12 +166,6 @@ class Writer:
             many(schema.DROP_CURSOR, gone)
             self.written += 4096 * len(group.cursors)
         many(schema.SET_DONE, group.transactions.items())
-        for staged, batch in group.staged:
-            assert isinstance(batch, RowBatch)
-            constants, body = encode_rows(batch.rows)
-            row = (*staged, orjson.dumps(constants), body, zlib.crc32(body))
-            self._connection.execute(schema.ADD_STAGED, row)
-            self.written += len(body)
         many(schema.DROP_STAGED, [(id_,) for id_ in group.unstaged])
         if group.client_id is not None:
             self._connection.execute(schema.SET_META, ("client_id", group.client_id))

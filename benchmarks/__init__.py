@@ -1,0 +1,1 @@
+"""What Stafeta costs: programs that print figures, beside the bars that they have to pass. (docs/benchmarks.md)"""

@@ -1,0 +1,94 @@
+"""What a broker should do, in plain Python, with nothing but lists."""
+
+from dataclasses import dataclass, field
+
+
+def matches(filter_: str, name: str) -> bool:
+    def walk(pattern: list[str], levels: list[str]) -> bool:
+        if not pattern:
+            return not levels
+        if pattern[0] in ("#", "*"):
+            return any(walk(pattern[1:], levels[at:]) for at in range(len(levels) + 1))
+        return bool(levels) and pattern[0] in ("+", levels[0]) and walk(pattern[1:], levels[1:])
+
+    hidden = name.startswith("$") and filter_[0] in "+#*"
+    return not hidden and walk(filter_.split("/"), name.split("/"))
+
+
+@dataclass
+class Model:
+    topics: set[str] = field(default_factory=set)
+    nexts: dict[str, int] = field(default_factory=dict)  # also of topics that were removed
+    pending: dict[tuple[str, str], list[tuple[str, int, bytes]]] = field(
+        default_factory=dict
+    )  # by client and filter
+    draws: dict[tuple[str, str], list[tuple[int, bytes, int]]] = field(default_factory=dict)
+    sequences: dict[tuple[str, str], int] = field(default_factory=dict)
+    staged: dict[tuple[str, int], list[tuple[str, str, bytes]]] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
+
+    def subscribed(self, name: str) -> bool:
+        return any(matches(filter_, name) for _, filter_ in self.pending)
+
+    def can_publish(self, name: str) -> bool:
+        return name in self.topics or self.subscribed(name)
+
+    def publish(self, name: str, payload: bytes) -> int:
+        self.topics.add(name)
+        offset = self.nexts.get(name, 1)
+        self.nexts[name] = offset + 1
+        for (_, filter_), pending in self.pending.items():
+            if matches(filter_, name):
+                pending.append((name, offset, payload))
+        return offset
+
+    def publish_once(self, name: str, client: str, counter: int, payload: bytes) -> int:
+        draws = self.draws.setdefault((client, name), [])
+        for known, stored, offset in draws:
+            if known == counter and stored == payload:
+                return offset
+        offset = self.publish(name, payload)
+        draws.append((counter, payload, offset))
+        del draws[:-8]
+        return offset
+
+    def publish_sequence(self, name: str, client: str, sequence: int, payloads: list[bytes]) -> None:
+        for payload in payloads[self.sequences.get((client, name), 0) + 1 - sequence :]:
+            self.publish(name, payload)
+            self.sequences[client, name] = self.sequences.get((client, name), 0) + 1
+
+    def subscribe(self, client: str, filter_: str) -> None:
+        self.pending.setdefault((client, filter_), [])
+        if not any(sign in filter_ for sign in "+#*"):
+            self.topics.add(filter_)
+
+    def unsubscribe(self, client: str, filter_: str) -> None:
+        del self.pending[client, filter_]
+        for name in [name for name in self.topics if matches(filter_, name)]:
+            if not self.subscribed(name):
+                self.topics.discard(name)
+
+    def ack(self, client: str, filter_: str, name: str, offsets: set[int]) -> None:
+        kept = [m for m in self.pending[client, filter_] if not (m[0] == name and m[1] in offsets)]
+        self.pending[client, filter_] = kept
+
+    def stage(self, producer: str, counter: int, part: str, name: str, payload: bytes) -> None:
+        if counter > self.done.get(producer, -1):
+            self.staged.setdefault((producer, counter), []).append((part, name, payload))
+
+    def commit_stage(self, producer: str, counter: int, parts: set[str] | None) -> None:
+        if counter <= self.done.get(producer, -1):
+            return
+        self.done[producer] = counter
+        staged = self.staged.pop((producer, counter), [])
+        for part, name, payload in staged:
+            if parts is None or part in parts:
+                self.publish(name, payload)
+
+    def collect(self) -> None:
+        self.topics = {name for name in self.topics if self.subscribed(name)}
+
+    def first(self, name: str) -> int:
+        """The lowest offset that someone waits for."""
+        held = [offset for pending in self.pending.values() for topic, offset, _ in pending if topic == name]
+        return min(held, default=self.nexts.get(name, 1))

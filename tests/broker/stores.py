@@ -1,0 +1,47 @@
+"""Stores that can be made to fail, and the ways to end one."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+from stafeta.errors import StoreFull
+from stafeta.store.memory import MemoryStore
+from stafeta.store.port import Group
+from stafeta.store.sqlite import SqliteStore
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[object, object, T]) -> T:
+    return asyncio.run(work)
+
+
+class FailingMemory(MemoryStore):
+    fails = False
+
+    async def commit(self, group: Group) -> None:
+        if self.fails:
+            raise StoreFull("No room is left.")
+        await super().commit(group)
+
+    def crash(self) -> None:
+        """Nothing: what is in memory is all there is."""
+
+
+class FailingSqlite(SqliteStore):
+    fails = False
+
+    def __init__(self, folder: Path, *, checkpoint_rows: int = 20) -> None:
+        super().__init__(folder, durability="os", checkpoint_rows=checkpoint_rows)
+
+    async def commit(self, group: Group) -> None:
+        if self.fails:
+            raise StoreFull("No room is left.")
+        await super().commit(group)
+
+    def crash(self) -> None:
+        """Let go as the system does for a process that is killed."""
+        self._release()
+        for thread in (self._write_thread, self._read_thread, self._copy_thread):
+            thread.shutdown()

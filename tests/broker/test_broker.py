@@ -1,0 +1,303 @@
+"""Rules of the broker that the model does not tell: live subscriptions, retention, removal, sessions, limits."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stafeta.broker import Broker, Limits, Retention
+from stafeta.errors import (
+    AlreadyConnected,
+    BrokerClosed,
+    InvalidMessage,
+    InvalidName,
+    Lagging,
+    LimitReached,
+    NoSuchOffset,
+    NoSuchTopic,
+    StoreFull,
+)
+from stafeta.message import Batch
+from tests.broker.stores import FailingMemory, FailingSqlite, run
+
+
+def texts(batches: list[Batch]) -> list[str]:
+    return [f"{batch.topic}={payload.decode()}" for batch in batches for payload in batch.payloads]
+
+
+def test_a_feed_hands_out_several_topics_in_the_order_of_publication() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        feed = broker.feed("c")
+        feed.subscribe("a/+", durable=False)
+        feed.subscribe("a/x", durable=True)
+        for at, name in enumerate(["a/x", "a/y", "a/x", "a/z", "a/y"]):
+            broker.publish(name, b"%d" % at)
+        await broker.receipt()
+        received = texts(await feed.next(1 << 20))
+        assert received == ["a/x=0", "a/y=1", "a/x=2", "a/z=3", "a/y=4"], "each once, in order"
+
+    run(work())
+
+
+@pytest.mark.parametrize("tail", [0, 1 << 20])
+def test_a_slow_feed_is_served_from_the_log(tmp_path: Path, tail: int) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path), tail=tail)
+        feed = broker.feed("c")
+        feed.subscribe("#", durable=False)
+        expected: list[str] = []
+        for at in range(300):
+            name = f"t/{at % 3}"
+            broker.publish(name, b"%d" % at, create=True)
+            expected.append(f"{name}={at}")
+            if at % 7 == 0:
+                await broker.receipt()
+        await broker.receipt()
+        received: list[str] = []
+        while len(received) < 300:
+            batches = await feed.next(50)
+            received += texts(batches)
+            feed.done(batches)
+            await broker.collector.collect()
+        assert received == expected
+        await broker.close()
+
+    run(work())
+
+
+def test_a_live_subscription_that_lags_too_far_is_ended() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory(), Limits(lag=10))
+        feed = broker.feed("c")
+        feed.subscribe("t", durable=False)
+        for _ in range(11):
+            broker.publish("t", b"x")
+        await broker.receipt()
+        with pytest.raises(Lagging, match="11 messages behind"):
+            await feed.next(1 << 20)
+        feed.close()
+        with pytest.raises(NoSuchTopic):
+            broker.topic("t")
+
+    run(work())
+
+
+def test_a_durable_feed_goes_on_where_it_was(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        feed = broker.feed("c")
+        feed.subscribe("t", durable=True)
+        broker.publish("t", b"1")
+        broker.publish("t", b"2")
+        await broker.receipt()
+        batches = await feed.next(1)
+        feed.done([batches[0].cut(1, 2)])
+        feed.close()
+        broker.publish("t", b"3")
+        await broker.close()
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        feed = broker.feed("c")
+        feed.subscribe("t", durable=True)
+        assert texts(await feed.next(1 << 20)) == ["t=2", "t=3"]
+        await broker.close()
+
+    run(work())
+
+
+def test_a_live_subscription_can_become_durable(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        broker.subscribe("c", "t", durable=False)
+        broker.publish("t", b"1")
+        await broker.receipt()
+        broker.subscribe("c", "t", durable=True)
+        await broker.close()
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        subscription = broker.subscription("c", "t")
+        assert texts(await broker.fetch(subscription, list(subscription.topics), 100)) == ["t=1"]
+        await broker.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        (Retention(messages=3), 3),
+        (Retention(size=30), 3),
+        (Retention(age=3_600_000_000), 10),
+        (Retention(age=0), 0),
+        (Retention(age=3_600_000_000, messages=2), 2),
+    ],
+)
+def test_retention_keeps_what_it_says_and_no_more(tmp_path: Path, retention: Retention, kept: int) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path), retention=lambda name: retention)
+        for at in range(10):
+            broker.publish("t", b"%010d" % at, create=True)
+            await broker.receipt()
+        await asyncio.sleep(0.002)
+        await broker.collector.collect()
+        topic = broker.topics["t"]
+        assert topic.next - topic.first == kept
+        assert topic.exists is bool(kept)
+        read = await broker.read(topic, 1, 1 << 20)
+        assert sum(batch.count for batch in read) == kept
+        await broker.close()
+
+    run(work())
+
+
+def test_retention_does_not_take_what_a_subscriber_waits_for(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path), retention=lambda name: Retention(messages=1))
+        subscription = broker.subscribe("c", "t")
+        for at in range(5):
+            broker.publish("t", b"%d" % at)
+        await broker.receipt()
+        await broker.collector.collect()
+        assert len(texts(await broker.fetch(subscription, list(subscription.topics), 100))) == 5
+        broker.unsubscribe("c", "t")
+        await broker.receipt()
+        await broker.collector.collect()
+        assert broker.topic("t").first == 5
+        await broker.close()
+
+    run(work())
+
+
+def test_offsets_go_on_when_a_topic_comes_back(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        broker.subscribe("c", "t")
+        assert [broker.publish("t", b"x") for _ in range(3)] == [1, 2, 3]
+        broker.unsubscribe("c", "t")
+        await broker.receipt()
+        with pytest.raises(NoSuchTopic):
+            broker.publish("t", b"x")
+        await broker.close()
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        broker.subscribe("c", "t")
+        assert broker.publish("t", b"x") == 4
+        await broker.close()
+
+    run(work())
+
+
+def test_a_topic_that_keeps_its_last_value_keeps_just_that(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        broker.topic_for("t", create=True).keeps_last = True
+        for at in range(5):
+            broker.publish("t", b"%d" % at)
+        await broker.receipt()
+        await broker.collector.collect()
+        assert texts(await broker.read(broker.topic("t"), 1, 100)) == ["t=4"]
+        await broker.close()
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        assert texts(await broker.read(broker.topic("t"), 1, 100)) == ["t=4"]
+        await broker.close()
+
+    run(work())
+
+
+def test_everyone_in_a_failed_group_is_told_and_the_next_one_works() -> None:
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        broker.subscribe("c", "t")
+        await broker.receipt()
+        store.fails = True
+        broker.publish("t", b"lost")
+        first = broker.receipt()
+        await asyncio.sleep(0)  # the first group is on its way; this joins the next
+        broker.publish("t", b"lost too")
+        second = broker.receipt()
+        for receipt in (first, second):
+            with pytest.raises(StoreFull):
+                await receipt
+        store.fails = False
+        assert broker.publish("t", b"kept") == 1
+        await broker.receipt()
+        subscription = broker.subscription("c", "t")
+        assert texts(await broker.fetch(subscription, list(subscription.topics), 100)) == ["t=kept"]
+
+    run(work())
+
+
+def test_nothing_is_seen_before_it_is_durable() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        subscription = broker.subscribe("c", "t")
+        await broker.receipt()
+        broker.publish("t", b"x")
+        topics = list(subscription.topics)
+        assert await broker.fetch(subscription, topics, 100) == []
+        with pytest.raises(NoSuchOffset):
+            broker.ack(subscription, topics[0], 1, 2)
+        await broker.receipt()
+        assert texts(await broker.fetch(subscription, topics, 100)) == ["t=x"]
+
+    run(work())
+
+
+def test_limits_have_names_and_lose_nothing() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory(), Limits(payload=4, topics=2, subscriptions=3))
+        broker.subscribe("c", "t")
+        with pytest.raises(InvalidMessage, match=r"5 bytes long; at most 4.*max_payload"):
+            broker.publish("t", b"12345")
+        assert broker.publish("t", b"1234") == 1
+        broker.subscribe("c", "u")
+        with pytest.raises(LimitReached, match="max_topics"):
+            broker.subscribe("c", "v")
+        broker.subscribe("c", "#")
+        with pytest.raises(LimitReached, match="max_subscriptions"):
+            broker.subscribe("d", "t")
+        with pytest.raises(InvalidName):
+            broker.publish("a b", b"x", create=True)
+        await broker.receipt()
+        assert set(broker.topics) == {"t", "u"}
+
+    run(work())
+
+
+def test_one_connection_a_client_id() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        one, two = object(), object()
+        broker.sessions.open("c", one)
+        broker.sessions.open("c", one)
+        with pytest.raises(AlreadyConnected):
+            broker.sessions.open("c", two)
+        broker.sessions.close("c", two)
+        with pytest.raises(AlreadyConnected):
+            broker.sessions.open("c", two)
+        broker.sessions.close("c", one)
+        broker.sessions.open("c", two)
+
+    run(work())
+
+
+def test_a_broker_that_is_closed_takes_nothing_new() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        await broker.close()
+        with pytest.raises(BrokerClosed):
+            broker.subscribe("c", "t")
+
+    run(work())
+
+
+def test_client_ids_are_never_given_twice(tmp_path: Path) -> None:
+    async def work() -> list[int]:
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        ids = [broker.new_client() for _ in range(3)]
+        broker.subscribe(str(ids[-1] + 1), "t")
+        ids.append(broker.new_client())
+        await broker.close()
+        return ids
+
+    assert run(work()) == [1, 2, 3, 5]
+    assert run(work()) == [6, 7, 8, 10]

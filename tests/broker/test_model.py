@@ -1,0 +1,237 @@
+"""Random lives of a broker, held against the model: they must not differ, on either store."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from copy import deepcopy
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from stafeta.broker import Broker
+from stafeta.errors import NoSuchTopic, NotStaged, NotSubscribed, OutOfSequence, StoreFull
+from tests.broker.model import Model
+from tests.broker.stores import FailingMemory, FailingSqlite
+
+T = TypeVar("T")
+
+NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "$s/x"])
+FILTERS = st.sampled_from(["a", "b", "a/x", "a/y", "#", "a/+", "a/#", "+", "*/x", "$s/#"])
+CLIENTS = st.sampled_from(["1", "2"])
+PAYLOADS = st.sampled_from([b"", b"p", b"q", b"longer"])
+COUNTERS = st.integers(1, 4)
+
+
+class Lives(RuleBasedStateMachine):
+    """Changes gather until a commit, which works or fails; a failed one must leave no trace."""
+
+    def new_store(self) -> FailingMemory | FailingSqlite:
+        raise NotImplementedError
+
+    def run(self, work: Coroutine[object, object, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    @initialize()
+    def begin(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.store = self.new_store()
+        self.broker = self.run(Broker.open(self.store, tail=2000))
+        self.model = Model()
+        self.committed = Model()
+        self.clean = True
+
+    def teardown(self) -> None:
+        if hasattr(self, "broker"):
+            self.run(self.broker.close())
+            self.loop.close()
+
+    # --- changes
+
+    @rule(name=NAMES, payload=PAYLOADS)
+    def publish(self, name: str, payload: bytes) -> None:
+        self.clean = False
+        if self.model.can_publish(name):
+            assert self.broker.publish(name, payload) == self.model.publish(name, payload)
+        else:
+            with pytest.raises(NoSuchTopic):
+                self.broker.publish(name, payload)
+
+    @rule(name=NAMES, client=CLIENTS, counter=COUNTERS, payload=PAYLOADS)
+    def publish_once(self, name: str, client: str, counter: int, payload: bytes) -> None:
+        self.clean = False
+        if self.model.can_publish(name):
+            offset = self.broker.publish_once(name, payload, client, counter)
+            assert offset == self.model.publish_once(name, client, counter, payload)
+
+    @rule(name=NAMES, client=CLIENTS, sequence=COUNTERS, payloads=st.lists(PAYLOADS, min_size=1, max_size=4))
+    def publish_sequence(self, name: str, client: str, sequence: int, payloads: list[bytes]) -> None:
+        self.clean = False
+        if not self.model.can_publish(name):
+            return
+        producer = f"seq-{client}"
+        expected = self.model.sequences.get((producer, name), 0) + 1
+        if sequence > expected:
+            with pytest.raises(OutOfSequence) as caught:
+                self.broker.publish_sequence(name, payloads, producer, sequence)
+            assert caught.value.expected == expected
+        else:
+            self.broker.publish_sequence(name, payloads, producer, sequence)
+            self.model.publish_sequence(name, producer, sequence, payloads)
+        self.model.topics.add(name)  # publishing to a name that a filter waits for makes the topic
+
+    @rule(client=CLIENTS, filter_=FILTERS)
+    def subscribe(self, client: str, filter_: str) -> None:
+        self.clean = False
+        self.broker.subscribe(client, filter_)
+        self.model.subscribe(client, filter_)
+
+    @rule(client=CLIENTS, filter_=FILTERS)
+    def unsubscribe(self, client: str, filter_: str) -> None:
+        self.clean = False
+        if (client, filter_) in self.model.pending:
+            self.broker.unsubscribe(client, filter_)
+            self.model.unsubscribe(client, filter_)
+        else:
+            with pytest.raises((NotSubscribed, NoSuchTopic)):
+                self.broker.unsubscribe(client, filter_)
+
+    @rule(data=st.data(), client=CLIENTS, filter_=FILTERS)
+    def ack(self, data: st.DataObject, client: str, filter_: str) -> None:
+        key = (client, filter_)
+        durable = self.committed.pending.get(key, [])
+        held = [m for m in self.model.pending.get(key, []) if m in durable]
+        if not held:
+            return
+        name = data.draw(st.sampled_from(sorted({m[0] for m in held})))
+        topic = self.broker.topics[name]
+        wanted = {m[1] for m in held if m[0] == name and m[1] < topic.visible}
+        if not wanted:
+            return
+        self.clean = False
+        offsets = data.draw(st.sets(st.sampled_from(sorted(wanted)), min_size=1))
+        subscription = self.broker.subscription(client, filter_)
+        for offset in data.draw(st.permutations(sorted(offsets))):
+            self.broker.ack(subscription, topic, offset, offset + 1)
+        self.model.ack(client, filter_, name, offsets)
+
+    @rule(counter=st.integers(0, 3), part=st.sampled_from("xy"), name=NAMES, payload=PAYLOADS)
+    def stage(self, counter: int, part: str, name: str, payload: bytes) -> None:
+        self.clean = False
+        self.broker.staging.stage("query", counter, part, name, [(3, payload)])
+        self.model.stage("query", counter, part, name, payload)
+
+    @rule(counter=st.integers(0, 3), parts=st.sampled_from([None, {"x"}, {"x", "y"}]))
+    def commit_stage(self, counter: int, parts: set[str] | None) -> None:
+        self.clean = False
+        staged = {part for part, _, _ in self.model.staged.get(("query", counter), [])}
+        if parts is not None and parts - staged and counter > self.model.done.get("query", -1):
+            with pytest.raises(NotStaged):
+                self.broker.staging.commit("query", counter, parts)
+        else:
+            self.broker.staging.commit("query", counter, parts)
+            self.model.commit_stage("query", counter, parts)
+
+    # --- what becomes of them
+
+    @rule()
+    def commit(self) -> None:
+        async def durable() -> None:
+            await self.broker.receipt()
+
+        self.run(durable())
+        self.committed = deepcopy(self.model)
+        self.clean = True
+
+    @rule()
+    def fail(self) -> None:
+        async def failing() -> None:
+            # Something of the group must reach the store for it to fail.
+            self.broker.new_client()
+            with pytest.raises(StoreFull):
+                await self.broker.receipt()
+
+        self.store.fails = True
+        self.run(failing())
+        self.store.fails = False
+        self.model = deepcopy(self.committed)
+        self.clean = True
+
+    @rule()
+    def collect(self) -> None:
+        self.commit()
+        self.run(self.broker.collector.collect())
+        self.model.collect()
+        self.commit()
+        for name in self.model.topics:
+            assert self.broker.topic(name).first == self.model.first(name)
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.run(self.broker.close())
+        self.committed = deepcopy(self.model)
+        self.open_again()
+
+    @rule()
+    def crash_and_start(self) -> None:
+        if self.broker.commits._task is not None:
+            self.broker.commits._task.cancel()
+        self.store.crash()
+        self.model = deepcopy(self.committed)
+        self.open_again()
+
+    def open_again(self) -> None:
+        self.store = self.new_store()
+        self.broker = self.run(Broker.open(self.store, tail=2000))
+        self.clean = True
+
+    # --- and what everyone sees
+
+    @invariant()
+    def same_as_the_model(self) -> None:
+        if not hasattr(self, "broker") or not self.clean:
+            return
+        assert {name for name, topic in self.broker.topics.items() if topic.exists} == self.model.topics
+        for name in self.model.topics:
+            assert self.broker.topic(name).next == self.model.nexts.get(name, 1)
+        for (client, filter_), pending in self.model.pending.items():
+            assert self.fetch(client, filter_) == pending
+
+    def fetch(self, client: str, filter_: str) -> list[tuple[str, int, bytes]]:
+        subscription = self.broker.subscription(client, filter_)
+        batches = self.run(self.broker.fetch(subscription, list(subscription.topics), 1 << 30))
+        return [
+            (batch.topic, offset, payload)
+            for batch in batches
+            for offset, payload in enumerate(batch.payloads, batch.base)
+        ]
+
+
+class InMemory(Lives):
+    def new_store(self) -> FailingMemory:
+        if not hasattr(self, "store"):
+            self.kept = FailingMemory(checkpoint_rows=10)
+        return self.kept
+
+
+class OnDisk(Lives):
+    def new_store(self) -> FailingSqlite:
+        if not hasattr(self, "folder"):
+            self.folder = Path(tempfile.mkdtemp())
+        return FailingSqlite(self.folder)
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "folder"):
+            shutil.rmtree(self.folder)
+
+
+TestInMemory = InMemory.TestCase
+TestOnDisk = OnDisk.TestCase
+_SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+TestInMemory.settings = settings(max_examples=150, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]
+TestOnDisk.settings = settings(max_examples=60, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]

@@ -1,0 +1,203 @@
+"""`stafeta put`, `get`, `sub`, `unsub` and `topics`, as a user runs them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stafeta import Client
+from stafeta.cli import exits
+from tests.brokers import BrokerProcess
+from tests.cli.conftest import Stafeta
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> str:
+    """A topic that no other test uses."""
+    return tmp_path.name
+
+
+def test_what_is_put_is_got_once(stafeta: Stafeta, topic: str) -> None:
+    assert stafeta("sub", topic).stdout == f"Subscribed to {topic}, after message 0.\n"
+    assert stafeta("put", topic, "two words").stdout == "1\n"
+    assert stafeta("put", topic, "more").stdout == "2\n"
+    assert stafeta("get", topic).stdout == "two words\n"
+    assert stafeta("get", topic).stdout == "more\n"
+    nothing = stafeta("get", topic)
+    assert (nothing.returncode, nothing.stdout, nothing.stderr) == (exits.NOTHING, "", "")
+    assert stafeta("unsub", topic).stdout == f"Unsubscribed from {topic}.\n"
+
+
+def test_each_client_has_its_own_subscriptions(stafeta: Stafeta, topic: str) -> None:
+    stafeta("sub", topic)
+    stafeta("sub", topic, "--client", "second")
+    stafeta("put", topic, "x")
+    assert stafeta("get", topic).stdout == "x\n"
+    assert stafeta("get", topic, "--client", "second").stdout == "x\n"
+    assert stafeta("get", topic, "--client", "third").returncode == exits.REFUSED
+    assert stafeta("get", topic, "--client", "../default").returncode == exits.USAGE
+
+
+@pytest.mark.parametrize(
+    ("stdin", "options", "data"),
+    [
+        (b"with a newline\n", [], b"with a newline"),
+        (b"two\nlines\n\n", ["-"], b"two\nlines\n"),
+        (b"dos\r\n", [], b"dos"),
+        (b"", [], b""),
+        (b"as it is\n", ["--kind", "bytes"], b"as it is\n"),
+        (b"\xff\xfe", [], b"\xff\xfe"),
+    ],
+)
+def test_standard_input_is_a_message(
+    stafeta: Stafeta, topic: str, cli_broker: BrokerProcess, stdin: bytes, options: list[str], data: bytes
+) -> None:
+    with Client(cli_broker.address) as client:
+        client.subscribe(topic)
+        assert stafeta("put", topic, *options, stdin=stdin).returncode == exits.OK
+        message = client.get(topic)
+    assert message is not None
+    assert message.data == data
+
+
+def test_each_line_is_a_message(stafeta: Stafeta, topic: str) -> None:
+    stafeta("sub", topic)
+    lines = [f"line {number}" for number in range(3000)] + ["", "last"]
+    done = stafeta("put", topic, "--lines", "--json", stdin="\n".join(lines).encode())
+    assert json.loads(done.stdout) == {"topic": topic, "count": 3002, "first": 1, "last": 3002}
+    assert stafeta("get", topic, "--all").stdout.splitlines() == lines
+
+
+def test_lines_are_put_as_they_come(environment: dict[str, str], stafeta: Stafeta, topic: str) -> None:
+    stafeta("sub", topic)
+    command = [sys.executable, "-m", "stafeta", "put", topic, "--lines"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as putting:
+        assert putting.stdin is not None
+        putting.stdin.write(b"first\nhalf of the sec")
+        putting.stdin.flush()
+        assert stafeta("get", topic, "--wait", "30").stdout == "first\n"
+        putting.communicate(b"ond")
+    assert stafeta("get", topic).stdout == "half of the second\n"
+
+
+def test_results_can_be_read_by_programs(stafeta: Stafeta, topic: str) -> None:
+    assert json.loads(stafeta("sub", topic, "--json").stdout) == {"topic": topic, "last_id": 0}
+    assert json.loads(stafeta("put", topic, "17", "--kind", "int", "--json").stdout) == {"topic": topic, "id": 1}
+    stafeta("put", topic, stdin=b"\xff")
+    first, second = map(json.loads, stafeta("get", topic, "--count", "5", "--json").stdout.splitlines())
+    assert first["time"].endswith("Z")
+    assert first == {"topic": topic, "id": 1, "kind": "int", "time": first["time"], "text": "17"}
+    assert (second["text"], second["encoding"], second["kind"]) == ("/w==", "base64", "bytes")
+    listed = [json.loads(line) for line in stafeta("topics", topic, "--json").stdout.splitlines()]
+    assert listed == [{"name": topic, "first": listed[0]["first"], "next": 3, "subscriptions": 1}]
+    assert json.loads(stafeta("unsub", topic, "--json").stdout) == {"topic": topic}
+
+
+def test_topics_are_a_table(stafeta: Stafeta, topic: str) -> None:
+    for name in ("a", "much-longer"):
+        stafeta("sub", f"{topic}/{name}")
+    stafeta("put", f"{topic}/a", "x")
+    width = len(f"{topic}/much-longer")
+    assert stafeta("topics", f"{topic}/+").stdout.splitlines() == [
+        f"{'TOPIC':<{width}}  FIRST  NEXT  SUBSCRIPTIONS",
+        f"{topic + '/a':<{width}}      1     2              1",
+        f"{topic}/much-longer      1     1              1",
+    ]
+
+
+def test_get_can_take_several_or_only_look(stafeta: Stafeta, topic: str) -> None:
+    stafeta("sub", topic)
+    stafeta("put", topic, "--lines", stdin=b"1\n2\n3\n4\n5\n")
+    assert stafeta("get", topic, "--no-ack").stdout == "1\n"
+    assert stafeta("get", topic, "--no-ack", "--all").stdout == "1\n2\n3\n4\n5\n"
+    assert stafeta("get", topic, "--count", "2").stdout == "1\n2\n"
+    assert stafeta("get", topic, "--all").stdout == "3\n4\n5\n"
+    for wrong in (["--no-ack", "--follow"], ["--count", "0"], ["--all", "--follow"]):
+        assert stafeta("get", topic, *wrong).returncode == exits.USAGE
+    assert stafeta("put", topic, "x", "--lines").returncode == exits.USAGE
+
+
+def test_get_waits(stafeta: Stafeta, topic: str) -> None:
+    stafeta("sub", topic)
+    begin = time.monotonic()
+    assert stafeta("get", topic, "--wait", "0.5").returncode == exits.NOTHING
+    assert time.monotonic() - begin >= 0.5
+
+
+def test_get_follows_while_the_same_client_puts(
+    environment: dict[str, str], stafeta: Stafeta, topic: str
+) -> None:
+    stafeta("sub", topic)
+    stafeta("put", topic, "before")
+    command = [sys.executable, "-m", "stafeta", "get", topic, "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == "before\n"
+        stafeta("put", topic, "after")
+        assert following.stdout.readline() == "after\n"
+        following.send_signal(signal.SIGINT)
+        assert following.wait(30) == exits.INTERRUPTED
+
+
+def test_what_could_not_be_written_is_not_acknowledged(
+    environment: dict[str, str], stafeta: Stafeta, topic: str
+) -> None:
+    stafeta("sub", topic)
+    stafeta("put", topic, "x")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as closed_pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "stafeta", "get", topic], stdout=closed_pipe, env=environment, check=False
+        )
+    assert done.returncode == exits.BROKEN_PIPE
+    assert stafeta("get", topic).stdout == "x\n"
+
+
+def test_refusals_are_sentences(stafeta: Stafeta, topic: str) -> None:
+    for command in (["put", topic, "x"], ["get", topic], ["unsub", topic], ["sub", "white space"]):
+        done = stafeta(*command)
+        assert done.returncode == exits.REFUSED
+        assert done.stdout == ""
+        assert done.stderr.startswith("stafeta: ")
+        assert "Traceback" not in done.stderr
+
+
+def test_a_broker_that_does_not_answer_is_named_and_the_message_is_kept(
+    stafeta: Stafeta, cli_broker: BrokerProcess, topic: str
+) -> None:
+    stafeta("sub", topic)
+    nobody = ["--broker", "127.0.0.1:1", "--timeout", "0.1", "--retries", "2"]
+    done = stafeta("put", topic, "kept", *nobody)
+    assert done.returncode == exits.UNREACHABLE
+    assert "127.0.0.1:1" in done.stderr
+    assert "kept" in done.stderr
+    assert stafeta("get", topic, *nobody).returncode == exits.UNREACHABLE
+    assert stafeta("put", topic, "next").stdout == "2\n"
+    assert stafeta("get", topic, "--all").stdout == "kept\nnext\n"
+
+
+def test_a_folder_that_cannot_be_used_is_named(stafeta: Stafeta, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = stafeta("put", topic, "x", "--state", str(tmp_path / "file"))
+    assert done.returncode == exits.DATA_FOLDER
+    assert str(tmp_path / "file") in done.stderr
+
+
+def test_the_state_folder_is_where_the_system_has_it(stafeta: Stafeta, environment: dict[str, str]) -> None:
+    home = Path(environment["STAFETA_STATE"]).parent
+    for chosen, expected in (
+        ({"XDG_STATE_HOME": str(home / "xdg")}, home / "xdg" / "stafeta"),
+        ({"HOME": str(home / "home")}, home / "home" / ".local" / "state" / "stafeta"),
+    ):
+        del environment["STAFETA_STATE"]
+        environment.pop("XDG_STATE_HOME", None)
+        environment |= chosen
+        stafeta("sub", "anything")
+        assert (expected / "default" / "subscriber" / "client.db").exists()
+        environment["STAFETA_STATE"] = ""

@@ -1,0 +1,60 @@
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stafeta.doors.zeromq.notebook import Notebook, open_notebook
+from stafeta.doors.zeromq.reading import Reader
+from stafeta.doors.zeromq.replies import Message
+
+IDS = st.lists(st.integers(1, 60), unique=True, min_size=1, max_size=20).map(sorted)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("get"), st.integers(1, 8)),
+        st.tuples(st.just("ack"), st.lists(st.integers(0, 19), max_size=4)),
+        st.tuples(st.just("up to"), st.integers(0, 19)),
+        st.tuples(st.just("start again"), st.none()),
+    ),
+    max_size=30,
+)
+
+
+def message(id_: int) -> Message:
+    return Message("t", id_, b"", "string", datetime.now(UTC), "t")
+
+
+def notebook_in_memory() -> Notebook:
+    try:
+        next(open_notebook(None, 0))
+    except StopIteration as end:
+        notebook: Notebook = end.value
+    return notebook
+
+
+@given(IDS, STEPS)
+def test_what_is_acknowledged_never_comes_again_and_the_rest_always_does(
+    ids: list[int], steps: list[tuple[str, object]]
+) -> None:
+    notebook = notebook_in_memory()
+    reader = Reader(notebook, "t")
+    done: set[int] = set()
+    for step in steps:
+        before = reader.position
+        match step:
+            case "get", int(limit):
+                page = [id_ for id_ in ids if id_ > reader.position][:limit]
+                found = [one.id for one in reader.given([message(id_) for id_ in page])]
+                assert found == [id_ for id_ in page if id_ not in done]
+            case "ack", list(indexes):
+                some = [ids[index % len(ids)] for index in indexes]
+                reader.acknowledge(some)
+                done.update(some)
+            case "up to", int(index):
+                last = ids[index % len(ids)]
+                reader.acknowledge_up_to(last)
+                done.update(id_ for id_ in ids if id_ <= last)
+            case _:
+                reader = Reader(notebook, "t")
+        assert reader.position >= before
+        assert all(id_ in done for id_ in ids if id_ <= reader.position)
+    notebook.close()

@@ -1,0 +1,59 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stafeta.errors import StoreDamaged
+from stafeta.message import Row, RowBatch
+from stafeta.store.blocks import checksum, decode, encode_rows, make_header, runs_of, verify
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(1, 1 << 62),
+        st.integers(0, 1 << 50),
+        st.sampled_from(["", "p", "ș"]),
+        st.sampled_from(["", "127.0.0.1:1"]),
+        st.integers(0, 5),
+        st.none() | st.integers(-(1 << 62), 1 << 62),
+        st.binary(max_size=20),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def stored(rows: list[Row], *cuts: int) -> tuple[bytes, bytes]:
+    constants, body = encode_rows(rows)
+    edges = [0, *sorted(cuts), len(rows)]
+    runs = [(topic, 100, b - a, 0, 0) for topic, (a, b) in enumerate(zip(edges, edges[1:], strict=False))]
+    return make_header(len(rows), constants, runs), bytes(body)
+
+
+@given(ROWS, st.data())
+def test_what_is_stored_comes_back(rows: list[Row], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(rows)))
+    header, body = stored(rows, cut)
+    block = decode(header, body)
+    back: list[tuple[object, ...]] = []
+    for run in runs_of(1, header):
+        batch = block.batch("t", run)
+        reference = RowBatch("t", 100, rows[run.row : run.row + run.rows])
+        assert batch.size == reference.size
+        assert list(batch.positions) == list(reference.positions)
+        if batch.count > 1:
+            assert batch.cut(101, 102).payloads == reference.cut(101, 102).payloads
+        back += zip(*(batch.column(index) for index in range(7)), strict=True)
+    assert back == rows
+
+
+@given(ROWS, st.data())
+def test_any_flipped_bit_is_found(rows: list[Row], data: st.DataObject) -> None:
+    import zlib
+
+    header, body = stored(rows)
+    expected = checksum(header, zlib.crc32(body))
+    verify(1, header, body, expected)
+    both = bytearray(header + body)
+    at = data.draw(st.integers(0, len(both) * 8 - 1))
+    both[at // 8] ^= 1 << at % 8
+    with pytest.raises(StoreDamaged, match="Stored batch 1 "):
+        verify(1, bytes(both[: len(header)]), bytes(both[len(header) :]), expected)
