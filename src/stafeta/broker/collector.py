@@ -34,12 +34,16 @@ class Collector:
             self._task = None
 
     async def _run(self, interval: float) -> None:
+        failed = False
         while True:
             await asyncio.sleep(interval)
             try:
                 await self.collect()
+                failed = False
             except StoreError as error:
-                log.warning("collection failed and is tried again: %s", error)
+                if not failed:
+                    log.warning("collection fails, and is tried again every %g s: %s", interval, error)
+                failed = True
 
     async def collect(self) -> None:
         """Collect all that can be, and give its space back."""

@@ -60,7 +60,8 @@ class Pending:
         if key in self.producers:
             return
         self.producers.add(key)
-        known, before = topic.producers or {}, producer.copy()
+        assert topic.producers is not None
+        known, before = topic.producers, producer.copy()
 
         def undo() -> None:
             known[name] = before
@@ -104,7 +105,7 @@ class CommitLoop:
         self.pending = Pending(self._loop)
         self.position = 1
         self.backlog = 0  # bytes in the group that is being written
-        self.failures = 0
+        self.failures = 0  # commits that failed since one worked
         self.checkpoint_wanted = False
 
     def receipt(self) -> asyncio.Future[None]:
@@ -137,6 +138,7 @@ class CommitLoop:
                 except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
                     self._fail(current, error)
                 else:
+                    self._worked()
                     if group.checkpoint:
                         self._unwritten.clear()
                     else:
@@ -155,8 +157,15 @@ class CommitLoop:
             if producer is not None:
                 group.producers.append(ProducerRecord(topic.id, name, producer.encode()))
 
+    def _worked(self) -> None:
+        if self.failures:
+            log.info("messages are stored again", extra={"fields": {"failed": self.failures}})
+            self.failures = 0
+
     def _fail(self, current: Pending, error: Exception) -> None:
         self.failures += 1
+        if self.failures == 1:  # a full disk may fail a thousand times a second
+            log.error("messages are refused: %s", error)
         if not isinstance(error, StoreError):
             log.error("a commit failed for a reason that it should not have", exc_info=error)
             error = StoreError(f"The broker could not store this: {error!r}. Nothing was changed.")

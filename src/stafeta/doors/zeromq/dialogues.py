@@ -213,7 +213,9 @@ def _kept(putting: Dialogue[None]) -> Dialogue[None]:
     try:
         yield from putting
     except NoReply as error:
-        raise NoReply(f"{error} What was to be put is kept and goes out first: do not put it again.") from None
+        raise NoReply(
+            f"{error} What was to be put is kept and goes out first: do not put it again."
+        ) from None
 
 
 def _checked(topic: str) -> str:

@@ -10,6 +10,7 @@
 
 import asyncio
 import logging
+import os
 from collections import deque
 
 import zmq
@@ -21,7 +22,7 @@ from stafeta.doors.zeromq.codec import Ack, Dialect, Get, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.text_dialect import TextDialect
-from stafeta.errors import StafetaError, StoreError
+from stafeta.errors import ConfigError, StafetaError, StoreError
 from stafeta.logs import fields
 
 log = logging.getLogger("stafeta.zeromq")
@@ -73,6 +74,7 @@ class ZeroMQDoor:
         self._waiting: dict[bytes, deque[bytes]] = {}  # requests behind one that reads, by connection
         self._readers: set[asyncio.Task[None]] = set()
         self._blocked: dict[bytes, Backlog] = {}  # replies that a connection does not take
+        self._warned: set[bytes] = set()  # connections whose requests are being dropped
         self._sources: dict[bytes, str] = {}
         self._draining = False
         self._closed = False
@@ -80,11 +82,12 @@ class ZeroMQDoor:
     def listen(self, host: str, port: int) -> str:
         """Bind one more address; returns it, with the port that was chosen where 0 was given."""
         place = f"[{host}]" if ":" in host else host
+        self._socket.ipv6 = ":" in host
         try:
             self._socket.bind(f"tcp://{place}:{port or '*'}")
         except zmq.ZMQError as error:
-            raise StafetaError(
-                f"The ZeroMQ door cannot listen on {host}:{port}: {error.strerror}."
+            raise ConfigError(
+                f"The ZeroMQ door cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}."
             ) from error
         address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         log.info("listening on %s", address)
@@ -189,7 +192,6 @@ class ZeroMQDoor:
                 self._reply(connection, reply)
         else:
             failure = error if isinstance(error, StafetaError) else StoreError(str(error))
-            log.error("%s", failure, extra=fields(requests=len(turn.replies)))
             for connection, reply, dialect, request in turn.replies:
                 self._reply(connection, dialect.error(request, failure) if dialect else reply)
         self._look_again()
@@ -225,13 +227,12 @@ class ZeroMQDoor:
         backlog = self._blocked.get(connection)
         size = sum(map(len, waiting)) if len(waiting) < 100 else len(waiting) * len(body)
         if size + (backlog.size if backlog else 0) > self._max_backlog:
-            if backlog is None or not backlog.warned:
+            if connection not in self._warned:
                 log.warning(
-                    "requests are dropped: the connection does not read its replies",
-                    extra=fields(peer=self._sources.get(connection), backlog=self._max_backlog),
+                    "requests are dropped: the connection sends more than it reads of replies",
+                    extra=fields(peer=self._sources.get(connection), max_backlog=self._max_backlog),
                 )
-            if backlog:
-                backlog.warned = True
+            self._warned.add(connection)
             return
         waiting.append(body)
 
@@ -239,6 +240,7 @@ class ZeroMQDoor:
         """Take the requests that waited, up to the next one that reads."""
         if connection in self._blocked:
             return
+        self._warned.discard(connection)
         waiting = self._waiting.pop(connection, None)
         turn = Turn()
         while waiting:
@@ -297,12 +299,11 @@ class ZeroMQDoor:
 class Backlog:
     """Replies that wait for a connection to take them."""
 
-    __slots__ = ("replies", "size", "warned")
+    __slots__ = ("replies", "size")
 
     def __init__(self, reply: bytes) -> None:
         self.replies = deque([reply])
         self.size = len(reply)
-        self.warned = False
 
     def add(self, reply: bytes) -> None:
         self.replies.append(reply)
