@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import IntEnum
+from reprlib import repr as shown
 from typing import Final, TypeAlias
 
 from stafeta.errors import InvalidMessage
@@ -34,7 +35,7 @@ class Kind(IntEnum):
         """The kind that a word of a client's names."""
         kind = _BY_WORD.get(word) if isinstance(word, str) else None
         if kind is None:
-            raise InvalidMessage(f"{word!r} is not a kind of message; the kinds are {', '.join(_BY_WORD)}.")
+            raise InvalidMessage(f"{shown(word)} is not a kind of message; the kinds are {', '.join(_BY_WORD)}.")
         return kind
 
 

@@ -87,7 +87,10 @@ def test_lines_are_put_as_they_come(environment: dict[str, str], stafeta: Stafet
 
 def test_results_can_be_read_by_programs(stafeta: Stafeta, topic: str) -> None:
     assert json.loads(stafeta("sub", topic, "--json").stdout) == {"topic": topic, "last_id": 0}
-    assert json.loads(stafeta("put", topic, "17", "--kind", "int", "--json").stdout) == {"topic": topic, "id": 1}
+    assert json.loads(stafeta("put", topic, "17", "--kind", "int", "--json").stdout) == {
+        "topic": topic,
+        "id": 1,
+    }
     stafeta("put", topic, stdin=b"\xff")
     first, second = map(json.loads, stafeta("get", topic, "--count", "5", "--json").stdout.splitlines())
     assert first["time"].endswith("Z")

@@ -19,8 +19,8 @@ from stafeta.doors.zeromq.notebook import Notebook
 
 # Where, and whether to die before it is done or after.
 POINTS: dict[str, tuple[type, str, bool]] = {
-    "before the identity is kept": (Notebook, "keep_identity", False),
-    "after the identity is kept": (Notebook, "keep_identity", True),
+    "before the folder is made": (Notebook, "_prepare", False),
+    "after the folder is made": (Notebook, "_prepare", True),
     "before the outbox is written": (Notebook, "add", False),
     "after the outbox is written": (Notebook, "add", True),
     "before something is sent": (Exchange, "_transmit", False),
@@ -61,6 +61,7 @@ def put(client: Client, topic: str, total: int) -> None:
             client.put(topic, str(number))
         else:
             client.put_many(topic, map(str, range(number, min(number + 10, total))))
+    client.flush()
 
 
 def get(client: Client, topic: str, total: int, path: str) -> None:
@@ -69,6 +70,8 @@ def get(client: Client, topic: str, total: int, path: str) -> None:
     for message in client.get_many(topic, limit=3):
         os.write(file, message.data + b"\n")
         client.ack(message)
+    if client.get(topic) is None:
+        return
     for message in client.messages(topic):
         os.write(file, message.data + b"\n")
         if message.id == total:

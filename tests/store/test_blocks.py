@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ ROWS = st.lists(
 def stored(rows: list[Row], *cuts: int) -> tuple[bytes, bytes]:
     constants, body = encode_rows(rows)
     edges = [0, *sorted(cuts), len(rows)]
-    runs = [(topic, 100, b - a, 0, 0) for topic, (a, b) in enumerate(zip(edges, edges[1:], strict=False))]
+    runs = [(topic, 100, b - a, 0, 0) for topic, (a, b) in enumerate(pairwise(edges))]
     return make_header(len(rows), constants, runs), bytes(body)
 
 

@@ -146,7 +146,7 @@ class Registry:
         """The client's subscription to this filter, or one that covers this topic."""
         filters = self.clients.get(client, {})
         found = filters.get(name)
-        if found is None:
+        if found is None and not names.is_filter(name):
             found = next((s for s in filters.values() if s.matches is not None and s.matches(name)), None)
         if found is None:
             if not names.is_filter(name):

@@ -70,7 +70,7 @@ class Block(NamedTuple):
 
 def encode_rows(rows: Sequence[Row]) -> tuple[dict[str, Any], Any]:
     """The constants and the body of a block of rows."""
-    columns = list(zip(*rows, strict=True))
+    columns: list[tuple[Any, ...]] = [tuple([row[index] for row in rows]) for index in range(len(NAMES))]
     constants: dict[str, Any] = {}
     names: list[str] = []
     arrays: list[pa.Array[Any]] = []

@@ -71,7 +71,8 @@ class Relay:
                 self._wires.append((client, broker))
                 self.accepted += 1
             pumps = [
-                threading.Thread(target=self._pump, args=ends) for ends in ((client, broker), (broker, client))
+                threading.Thread(target=self._pump, args=ends)
+                for ends in ((client, broker), (broker, client))
             ]
             self._threads += pumps
             for pump in pumps:

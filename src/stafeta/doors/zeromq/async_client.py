@@ -78,6 +78,10 @@ class AsyncClient:
             await self._run(self._dialogues.finish(topic, packer.rest(), tally))
         return tally.receipt
 
+    async def flush(self) -> None:
+        """See `Client.flush`."""
+        await self._run(self._dialogues.flush())
+
     async def count(self, topic: str) -> int:
         """See `Client.count`."""
         return await self._run(self._dialogues.count(topic))

@@ -92,10 +92,14 @@ class Client:
         self._run(self._dialogues.finish(topic, packer.rest(), tally))
         return tally.receipt
 
+    def flush(self) -> None:
+        """Waits until the broker has everything that this client has put, in earlier runs too."""
+        self._run(self._dialogues.flush())
+
     def count(self, topic: str) -> int:
         """How many messages this client has ever taken on for a topic, those in its outbox included.
 
-        A program that puts a list of messages and is killed goes on from there.
+        A program that was killed while it put a list of messages goes on from there.
         """
         return self._run(self._dialogues.count(topic))
 

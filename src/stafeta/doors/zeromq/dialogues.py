@@ -76,6 +76,10 @@ class Dialogues:
         """Takes a last parcel and waits until the broker has everything."""
         if parcel is not None:
             yield from self.take(topic, parcel, tally)
+        yield from self.flush()
+
+    def flush(self) -> Dialogue[None]:
+        """Waits until the outbox is empty."""
         _, outbox = yield from self.opened()
         yield from _kept(outbox.settle())
 
@@ -187,7 +191,7 @@ class Dialogues:
     def _ready(self) -> Dialogue[tuple[Notebook, str]]:
         notebook, outbox = yield from self.opened()
         yield from outbox.settle()
-        return notebook, (yield from outbox.introduce())
+        return notebook, notebook.identity
 
     def _reader(self, topic: str) -> Dialogue[tuple[Reader, str]]:
         notebook, client = yield from self._ready()

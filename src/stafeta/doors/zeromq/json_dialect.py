@@ -3,6 +3,7 @@
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from reprlib import repr as shown  # what strangers send may be as large and as deep as they like
 from typing import Any, cast
 
 import orjson
@@ -37,6 +38,8 @@ class JsonDialect:
             told = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise BadRequest(f"The request is not JSON: {error}.") from None
+        if not isinstance(told, dict):
+            raise BadRequest("The request must be an object.")
         details = told.get("body")
         if details is None:
             details = {}
@@ -65,7 +68,7 @@ class JsonDialect:
                 limit = min(_number(details, "limit", 1), MAX_TOPICS) if "limit" in details else MAX_TOPICS
                 return Topics(_word(details, "filter", "#"), _word(details, "after", ""), limit)
             case other:
-                raise BadRequest(f'"type" is {other!r}; it must be one of {TYPES}.')
+                raise BadRequest(f'"type" is {shown(other)}; it must be one of {TYPES}.')
 
     def logged_in(self, id_: int) -> bytes:
         return b'{"type":"ACK","body":{"id":"%d"}}' % id_
@@ -124,7 +127,10 @@ def _put(told: dict[str, Any], details: dict[str, Any]) -> Request:
 def _payload(publication: object, kind: Kind, details: dict[str, Any]) -> tuple[Kind, bytes]:
     if not isinstance(publication, str):
         # The protocol has strings only; any other JSON value is taken for what it is.
-        return Kind.JSON, orjson.dumps(publication)
+        try:
+            return Kind.JSON, orjson.dumps(publication)
+        except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
+            raise BadRequest(f"A publication cannot be stored: {error}.") from None
     encoding = details.get("encoding")
     if encoding is None:
         payload = publication.encode()
@@ -136,7 +142,7 @@ def _payload(publication: object, kind: Kind, details: dict[str, Any]) -> tuple[
         except ValueError as error:
             raise BadRequest(f"A publication is not base64: {error}.") from None
     else:
-        raise BadRequest(f'"encoding" is {encoding!r}; it must be "base64" or left out.')
+        raise BadRequest(f'"encoding" is {shown(encoding)}; it must be "base64" or left out.')
     check_payload(kind, payload)
     return kind, payload
 
@@ -146,8 +152,8 @@ def _ack(told: dict[str, Any], details: dict[str, Any]) -> Ack:
     if "last_publication_id" in details:
         return Ack(client, topic, None, _number(details, "last_publication_id", -MAX_INT))
     ids = details.get("ids")
-    if not isinstance(ids, list) or not all(type(id_) is int and 0 <= id_ <= MAX_INT for id_ in ids):
-        raise BadRequest('ACK needs "ids", a list of numbers, or "last_publication_id" in its body.')
+    if not isinstance(ids, list) or not all(type(id_) is int and 0 < id_ <= MAX_INT for id_ in ids):
+        raise BadRequest('ACK needs "ids", a list of message ids, or "last_publication_id" in its body.')
     return Ack(client, topic, ids)
 
 

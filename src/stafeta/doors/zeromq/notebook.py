@@ -20,9 +20,10 @@ from stafeta.errors import StoreError
 VERSION = 1
 _LOCK_PAUSE = 0.02
 # base: messages counted before the broker's count began anew. taken: the last sequence given to a message.
-_SCHEMA = f"""
+_SCHEMA = """
     BEGIN;
     CREATE TABLE client (identity TEXT NOT NULL);
+    INSERT INTO client VALUES ('{identity}');
     CREATE TABLE topics (topic TEXT PRIMARY KEY, base INTEGER NOT NULL, taken INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE outbox (
         number INTEGER PRIMARY KEY, topic TEXT NOT NULL, sequence INTEGER NOT NULL, length INTEGER NOT NULL,
@@ -30,7 +31,7 @@ _SCHEMA = f"""
     CREATE INDEX outbox_by_topic ON outbox (topic, sequence);
     CREATE TABLE positions (subscription TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE ahead (subscription TEXT, id INTEGER, PRIMARY KEY (subscription, id)) WITHOUT ROWID;
-    PRAGMA user_version = {VERSION};
+    PRAGMA user_version = {version};
     COMMIT;
 """
 
@@ -62,21 +63,15 @@ class Notebook:
                 os.close(self._lock)
                 self._lock = None
 
-    def keep_identity(self, identity: str) -> None:
-        """Takes an identity that the broker has given."""
-        with self._durably() as database:
-            database.execute("INSERT INTO client VALUES (?)", (identity,))
-        self.identity = identity
-
-    def forget_identity(self) -> None:
-        """Gives the identity up. For the next one the broker will count from 1, and know of no subscription."""
+    def change_identity(self) -> None:
+        """Becomes another client: one for which the broker counts from 1, and that has no subscription yet."""
         with self._durably() as database:
             for (topic,) in database.execute("SELECT topic FROM topics").fetchall():
                 self._shift(topic, self._first_waiting(topic) - 1)
             database.execute("DELETE FROM positions")
             database.execute("DELETE FROM ahead")
-            database.execute("DELETE FROM client")
-        self.identity = ""
+            database.execute("UPDATE client SET identity = ?", (_new_identity(),))
+        self._read_identity()
 
     def add(self, topic: str, parcel: Parcel) -> None:
         """Puts a parcel at the end of the outbox."""
@@ -195,15 +190,17 @@ class Notebook:
         database.execute("PRAGMA synchronous = FULL")
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            database.executescript(_SCHEMA)
+            database.executescript(_SCHEMA.format(version=VERSION, identity=_new_identity()))
         elif version != VERSION:
             raise FolderError(
                 f"{self._path} was written by a newer version of Stafeta (format {version}, this one knows "
                 f"{VERSION}). Use that version, or another folder."
             )
-        row = database.execute("SELECT identity FROM client").fetchone()
-        self.identity = row[0] if row else ""
+        self._read_identity()
         self.last_number = database.execute("SELECT coalesce(max(number), 0) FROM outbox").fetchone()[0]
+
+    def _read_identity(self) -> None:
+        self.identity = self._database.execute("SELECT identity FROM client").fetchone()[0]
 
     @contextmanager
     def _durably(self) -> Iterator[sqlite3.Connection]:
@@ -261,6 +258,12 @@ def _opened(path: str, lock: int | None) -> Notebook:
     except BaseException:
         database.close()
         raise
+
+
+def _new_identity() -> str:
+    # Drawn, not asked of the broker: a broker that lost its data would give the same number to somebody else, whose
+    # messages and ours it could then not tell apart.
+    return os.urandom(16).hex()
 
 
 def _unusable(path: str, error: sqlite3.Error) -> FolderError:

@@ -70,13 +70,6 @@ class Outbox:
         """Waits until everything is answered."""
         yield from self._advance(0)
 
-    def introduce(self) -> Dialogue[str]:
-        """The client's identity; the broker is asked for one the first time."""
-        if not self._notebook.identity:
-            frame = yield from self._exchange.ask(requests.request_id())
-            self._notebook.keep_identity(replies.identity(frame))
-        return self._notebook.identity
-
     def reset(self) -> None:
         """Starts over from what is on disk. The calls that are waiting will not hear of it."""
         self._rewind()
@@ -87,24 +80,20 @@ class Outbox:
         while True:
             waiting = self._sent < self._notebook.last_number
             if waiting and len(self._flights) < self._window:
-                yield from self._send_next()
+                self._send_next()
             elif waiting or len(self._flights) > on_their_way:
                 yield from self._reap()
             else:
                 return
 
-    def _send_next(self) -> Dialogue[None]:
+    def _send_next(self) -> None:
         entry = self._notebook.after(self._sent)
         if entry is None:
             self._sent = self._notebook.last_number
             return
-        try:
-            client = yield from self.introduce()
-        except Nak:
-            self._take_back()
-            raise
         self._sent = entry.number
-        self._flights.append((entry, self._exchange.send(requests.put(client, entry))))
+        request = self._exchange.send(requests.put(self._notebook.identity, entry))
+        self._flights.append((entry, request))
 
     def _reap(self) -> Dialogue[None]:
         entry, request = self._flights[0]
@@ -150,7 +139,7 @@ class Outbox:
                 "The broker at %s has lost what this client put before. Going on under a new identity.",
                 self._exchange.address,
             )
-            self._notebook.forget_identity()
+            self._notebook.change_identity()
         elif expected < entry.sequence:
             _log.warning(
                 "The broker at %s has lost %d messages that this client put on %s. Going on after them.",
@@ -163,16 +152,9 @@ class Outbox:
     def _give_up(self, entry: Entry, nak: Nak) -> None:
         self._remedies = 0
         if entry.number in self._tallies:
-            self._take_back()
+            self._notebook.drop_from(entry)
+            self._tallies.clear()
             raise nak
         # It was put by a call that has ended: nobody is there to be told but the log.
         self._notebook.drop(entry)
         _log.warning("A message for %s, put earlier and kept until now, was refused: %s", entry.topic, nak)
-
-    def _take_back(self) -> None:
-        """Takes what the present call has put and the broker has not stored out of the outbox."""
-        own = min(self._tallies, default=0)
-        entry = self._notebook.after(own - 1) if own else None
-        if entry is not None:
-            self._notebook.drop_from(entry)
-        self._tallies.clear()

@@ -54,11 +54,6 @@ def done(frame: bytes) -> None:
     _read(frame, lambda body: None)
 
 
-def identity(frame: bytes) -> str:
-    """The reply to REQUEST_ID."""
-    return _read(frame, lambda body: str(body["id"]))
-
-
 def last_id(frame: bytes) -> int:
     """The reply to SUB: the last id that the subscription has behind it."""
     return _read(frame, lambda body: int(body["last_publication_id"]))

@@ -23,10 +23,6 @@ class Entry(NamedTuple):
     parcel: Parcel
 
 
-def request_id() -> bytes:
-    return _frame("REQUEST_ID")
-
-
 def subscribe(client: str, topic: str) -> bytes:
     return _frame("SUB", client, topic)
 

@@ -105,7 +105,7 @@ def _numbers(text: str) -> list[int]:
     if len(words) > MAX_IDS:
         raise BadRequest(f"ACK has {len(words)} ids; at most {MAX_IDS} are allowed at once.")
     for word in words:
-        if not (word.isascii() and word.isdigit() and len(word) < 19):
+        if not (word.isascii() and word.isdigit() and len(word) < 19 and word.strip("0")):
             raise BadRequest(f"{word[:20]!r} is not a message id; ACK takes numbers separated by commas.")
     return [int(word) for word in words]
 

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 
 from stafeta.store.blocks import Run
 from stafeta.store.port import ProducerRecord
@@ -19,6 +20,9 @@ from stafeta.store.sqlite.recent import RecentRuns
 SLICE = 2000  # runs written with one commit
 PER_TOPIC = 8  # runs a topic should have on average
 SECONDS = 30.0  # after which it is done in any case: until then no space is given back
+
+
+_block = attrgetter("block")
 
 
 class Checkpoint:
@@ -44,15 +48,15 @@ class Checkpoint:
         return self._runs is not None and not self.ready
 
     def begin_if_due(self, block: int) -> None:
-        recent = self._recent
-        if self._runs is not None or not recent.blocks:
+        if self._runs is not None:
             return
-        full = recent.rows >= max(self._rows, PER_TOPIC * recent.topics)
-        if full or time.monotonic() - self._since >= SECONDS:
+        rows, topics = self._recent.due
+        full = rows >= max(self._rows, PER_TOPIC * topics)
+        if full or (rows and time.monotonic() - self._since >= SECONDS):
             self.begin(block)
 
     def begin(self, block: int) -> None:
-        self._runs = self._recent.in_index_order()
+        self._runs = self._recent.begin()
         self._written = 0
         self._last = block
         self._released = {}
@@ -70,7 +74,9 @@ class Checkpoint:
     def wrote(self, count: int) -> None:
         self._written += count
 
-    def _kept(self, runs: Iterable[Run]) -> list[Run]:
+    def _kept(self, runs: list[Run]) -> list[Run]:
+        if not self._released:
+            return runs
         return [run for run in runs if run.end > self._released.get(run.topic, 0)]
 
     def released(self, topic: int, first: int) -> None:
@@ -83,15 +89,15 @@ class Checkpoint:
         assert self._runs is not None
         many = self._connection.executemany
         written = self.write_slice(len(self._runs))
-        shares = Counter(run.block for run in self._kept(self._runs))
+        shares = Counter(map(_block, self._kept(self._runs)))
         many(schema.SET_SHARE, shares.items())
-        free = [(block,) for block in self._recent.blocks if block <= self._last and block not in shares]
+        free = [(block,) for block in self._recent.blocks if block not in shares]
         many(schema.DROP_BLOCK, free)
         many(schema.SET_PRODUCER, producers)
         many(schema.SET_META, [("checkpoint", self._last), ("position", position), ("unfinished", 0)])
         return written
 
     def finished(self) -> None:
-        self._recent.drop_blocks(self._last)
+        self._recent.finish()
         self._runs = None
         self._since = time.monotonic()

@@ -14,10 +14,13 @@ PageRow: TypeAlias = tuple[int, int, int, int, bytes]  # topic, base, end, last 
 def pack(runs: Iterable[Run]) -> Iterator[PageRow]:
     """Runs in the order of the index, as rows."""
     page: list[Run] = []
+    topic = 0
     for run in runs:
-        if page and (run.topic != page[0].topic or len(page) == PAGE_RUNS):
-            yield pack_page(page)
+        if run[0] != topic or len(page) == PAGE_RUNS:
+            if page:
+                yield pack_page(page)
             page = []
+            topic = run[0]
         page.append(run)
     if page:
         yield pack_page(page)
@@ -25,7 +28,8 @@ def pack(runs: Iterable[Run]) -> Iterator[PageRow]:
 
 def pack_page(page: list[Run]) -> PageRow:
     numbers = array("q", [number for run in page for number in run[1:]])
-    return page[0].topic, page[0].base, page[-1].end, max(run.block for run in page), numbers.tobytes()
+    # Later offsets are in later blocks.
+    return page[0].topic, page[0].base, page[-1].end, page[-1].block, numbers.tobytes()
 
 
 def unpack(topic: int, runs: bytes) -> list[Run]:

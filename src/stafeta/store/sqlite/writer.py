@@ -3,7 +3,7 @@
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -17,6 +17,8 @@ from stafeta.store.sqlite.recent import RecentRuns
 
 BLOCK_ROWS = 1 << 15
 BLOCK_BYTES = 1 << 20  # of payload; a larger block makes a topic that has little in it dear to read
+
+RowsPiece: TypeAlias = tuple[int, RowBatch, int]  # topic, messages, bytes of payload
 
 
 class Writer:
@@ -42,7 +44,7 @@ class Writer:
 
     def commit(self, group: Group) -> None:
         ends: dict[int, tuple[int, int]] = {}
-        if group.checkpoint and not self._checkpoint.ready:
+        if group.checkpoint and not (self._checkpoint.ready or self._checkpoint.under_way):
             self._checkpoint.begin(self.last_block)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
@@ -82,15 +84,19 @@ class Writer:
             else:
                 yield block, self._add_rows(block, portion, ends)
 
-    def _add_rows(
-        self, block: int, pieces: list[tuple[int, RowBatch]], ends: dict[int, tuple[int, int]]
-    ) -> list[Run]:
+    def _add_rows(self, block: int, pieces: list[RowsPiece], ends: dict[int, tuple[int, int]]) -> list[Run]:
+        # Inlined where it can be: with many topics this is done for every message.
         rows: list[Row] = []
         runs: list[Run] = []
-        for topic, batch in pieces:
-            size = self._total(topic, batch.base, ends) + batch.size
-            ends[topic] = (batch.end, size)
-            runs.append(Run(topic, batch.base, batch.count, block, len(rows), batch.rows[-1][TIME], size))
+        known = self._ends
+        for topic, batch, size in pieces:
+            base, count = batch.base, batch.count
+            end, total = ends.get(topic) or known.get(topic) or (base, 0)
+            if end != base:
+                raise _conflict(topic, end, base)
+            total += size
+            ends[topic] = (base + count, total)
+            runs.append(Run(topic, base, count, block, len(rows), batch.rows[-1][TIME], total))
             rows += batch.rows
         constants, body = encode_rows(rows)
         self._insert(block, len(rows), constants, runs, body, zlib.crc32(body))
@@ -101,7 +107,10 @@ class Writer:
         if found is None:
             raise StoreDamaged(f"Staged batch {promotion.staged} is not in the store any more.")
         producer, counter, count, size, constants, body, body_checksum = found
-        size += self._total(promotion.topic, promotion.base, ends)
+        end, total = ends.get(promotion.topic) or self._ends.get(promotion.topic) or (promotion.base, 0)
+        if end != promotion.base:
+            raise _conflict(promotion.topic, end, promotion.base)
+        size += total
         ends[promotion.topic] = (promotion.base + count, size)
         run = Run(promotion.topic, promotion.base, count, block, 0, promotion.time, size)
         told = orjson.loads(constants) | {
@@ -115,16 +124,6 @@ class Writer:
         self._connection.execute(schema.DROP_STAGED, (promotion.staged,))
         return run
 
-    def _total(self, topic: int, base: int, ends: dict[int, tuple[int, int]]) -> int:
-        """The size of all that the topic ever held, if it ends at `base` as expected."""
-        end, size = ends.get(topic) or self._ends.get(topic) or (base, 0)
-        if end != base:
-            raise StoreConflict(
-                f"Topic {topic} ends at offset {end}, and an append expected {base}. Another broker has written to "
-                "this store."
-            )
-        return size
-
     def _insert(
         self,
         block: int,
@@ -134,7 +133,7 @@ class Writer:
         body: bytes,
         body_checksum: int,
     ) -> None:
-        header = make_header(rows, constants, [(r.topic, r.base, r.rows, r.time, r.size) for r in runs])
+        header = make_header(rows, constants, [(r[0], r[1], r[2], r[5], r[6]) for r in runs])
         self._connection.execute(schema.ADD_BLOCK, (block, header, body, checksum(header, body_checksum)))
         self.written += len(body) + len(header) + 4096
 
@@ -171,9 +170,15 @@ class Writer:
             self._connection.execute(schema.SET_META, ("client_id", group.client_id))
 
 
-def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[tuple[int, RowBatch]] | Promotion]:
+def _conflict(topic: int, end: int, base: int) -> StoreConflict:
+    return StoreConflict(
+        f"Topic {topic} ends at offset {end}, and an append expected {base}. Another broker has written to this store."
+    )
+
+
+def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[RowsPiece] | Promotion]:
     """Split what is appended into blocks of a bounded size."""
-    pieces: list[tuple[int, RowBatch]] = []
+    pieces: list[RowsPiece] = []
     rows = size = 0
     for append in appends:
         if isinstance(append, Promotion):
@@ -184,20 +189,23 @@ def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[tuple[int,
             continue
         topic, batch = append
         assert isinstance(batch, RowBatch)
-        if rows + batch.count < BLOCK_ROWS and size + batch.size < BLOCK_BYTES:
-            pieces.append((topic, batch))
+        whole = batch.size
+        if rows + batch.count < BLOCK_ROWS and size + whole < BLOCK_BYTES:
+            pieces.append((topic, batch, whole))
             rows += batch.count
-            size += batch.size
+            size += whole
             continue
         start = batch.base
         for offset, row in enumerate(batch.rows, batch.base):
             rows += 1
             size += len(row[PAYLOAD])
             if rows >= BLOCK_ROWS or size >= BLOCK_BYTES:
-                pieces.append((topic, batch.cut(start, offset + 1)))
+                piece = batch.cut(start, offset + 1)
+                pieces.append((topic, piece, piece.size))
                 yield pieces
                 pieces, rows, size, start = [], 0, 0, offset + 1
         if start < batch.end:
-            pieces.append((topic, batch.cut(start, batch.end)))
+            piece = batch.cut(start, batch.end)
+            pieces.append((topic, piece, piece.size))
     if pieces:
         yield pieces

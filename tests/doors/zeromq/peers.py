@@ -1,0 +1,117 @@
+"""Clients as other people write them: plain ZeroMQ sockets, and what the protocol's page says."""
+
+import json
+import re
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import zmq
+
+from tests.brokers import BrokerProcess
+
+PATIENCE = 20.0
+
+
+class Peer:
+    """A socket on a broker's ZeroMQ door. `ask` waits for the reply; a DEALER may `send` ahead and `receive` later."""
+
+    def __init__(self, address: str, kind: int = zmq.DEALER, patience: float = PATIENCE) -> None:
+        self._delimiter: list[bytes] = [] if kind == zmq.REQ else [b""]
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+        self.socket.linger = 0
+        self.socket.sndhwm = self.socket.rcvhwm = 0
+        self.socket.rcvtimeo = self.socket.sndtimeo = int(patience * 1000)
+        self.socket.connect(address)
+
+    def ask(self, request: str | bytes) -> str:
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: str | bytes) -> None:
+        body = request.encode() if isinstance(request, str) else request
+        self.socket.send_multipart([*self._delimiter, body])
+
+    def receive(self) -> str:
+        *delimiter, reply = self.socket.recv_multipart()
+        assert delimiter == self._delimiter
+        return reply.decode()
+
+    def told(self, kind: str, topic: str = "", client: str = "", **body: object) -> dict[str, Any]:
+        """The reply to a request of the JSON dialect."""
+        reply: dict[str, Any] = json.loads(self.ask(request(kind, topic, client, **body)))
+        return reply
+
+    def acked(self, kind: str, topic: str = "", client: str = "", **body: object) -> dict[str, Any]:
+        """The body of the ACK to a request of the JSON dialect."""
+        return ack_body(self.told(kind, topic, client, **body))
+
+    def refused(self, kind: str, topic: str = "", client: str = "", **body: object) -> str:
+        """The error message of the NAK to a request of the JSON dialect."""
+        reply = self.told(kind, topic, client, **body)
+        assert reply["type"] == "NAK", reply
+        return str(reply["body"]["error_message"])
+
+    def got(self, client: str, topic: str) -> list[tuple[int, str]]:
+        """The messages that a GET of the text dialect gives."""
+        return read_get(self.ask(f"GET {client} {topic}"))
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def request(kind: str, topic: str = "", client: str = "", **body: object) -> str:
+    return json.dumps({"type": kind, "topic": topic, "client_id": client, "body": body})
+
+
+def ack_body(reply: dict[str, Any]) -> dict[str, Any]:
+    assert reply["type"] == "ACK", reply
+    body: dict[str, Any] = reply.get("body", {})
+    return body
+
+
+def read_get(reply: str) -> list[tuple[int, str]]:
+    """Reads a GET reply of the text dialect from left to right: `::` is a colon, `:/` a boundary."""
+    if reply == "NO_MESSAGES":
+        return []
+    entries = [""]
+    signs: list[str] = re.findall(r"::|:/|[^:]+|:", reply)
+    for sign in signs:
+        assert sign != ":", f"a colon stands alone: {reply[:200]}"
+        if sign == ":/":
+            entries.append("")
+        else:
+            entries[-1] += ":" if sign == "::" else sign
+    messages = [entry.partition(":") for entry in entries]
+    return [(int(id_), text) for id_, _, text in messages]
+
+
+def insist(address: str, body: str, tries: Sequence[float] = (5.0,) * 6) -> str:
+    """The lazy pirate: sends a request, and again on a new socket where no reply came in time."""
+    for timeout in tries:
+        with Peer(address, zmq.REQ, timeout) as peer:
+            try:
+                return peer.ask(body)
+            except zmq.Again:
+                continue
+    raise AssertionError(f"no reply to {body[:200]}")
+
+
+def works(broker: BrokerProcess, topic: str) -> bool:
+    """Whether a client that comes now is served: subscribes, puts, gets, acknowledges, leaves."""
+    with Peer(broker.address, zmq.REQ) as peer:
+        id_ = peer.ask("LOGIN").removeprefix("LOGIN:")
+        assert peer.ask(f"SUB {id_} {topic}") == "ACK"
+        assert peer.ask(f"PUT {topic} does it work?") == "ACK"
+        ((message, text),) = peer.got(id_, topic)
+        assert text == "does it work?"
+        assert peer.ask(f"ACK {id_} {topic} {message}") == "ACK"
+        return peer.ask(f"UNSUB {id_} {topic}") == "ACK"
