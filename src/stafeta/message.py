@@ -35,7 +35,9 @@ class Kind(IntEnum):
         """The kind that a word of a client's names."""
         kind = _BY_WORD.get(word) if isinstance(word, str) else None
         if kind is None:
-            raise InvalidMessage(f"{shown(word)} is not a kind of message; the kinds are {', '.join(_BY_WORD)}.")
+            raise InvalidMessage(
+                f"{shown(word)} is not a kind of message; the kinds are {', '.join(_BY_WORD)}."
+            )
         return kind
 
 

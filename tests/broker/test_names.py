@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.broker.names import check_client, check_filter, check_name, matcher
-from stafeta.broker.trie import Trie
+from stafeta.broker.trie import FilterTrie, NameTrie
 from stafeta.errors import InvalidClient, InvalidName
 from tests.broker.model import matches
 
@@ -80,10 +80,10 @@ def test_what_a_filter_matches(filter_: str, name: str, expected: bool) -> None:
 
 
 @given(st.lists(PATTERNS, max_size=8), LEVELS)
-def test_trie_and_matcher_agree_with_the_rule(patterns: list[list[str]], levels: list[str]) -> None:
+def test_who_matches_a_name(patterns: list[list[str]], levels: list[str]) -> None:
     filters = {"/".join(pattern) for pattern in patterns}
     name = "/".join(levels)
-    trie: Trie[str] = Trie()
+    trie: FilterTrie[str] = FilterTrie()
     for filter_ in filters:
         trie.add(filter_, filter_)
     expected = {filter_ for filter_ in filters if matches(filter_, name)}
@@ -93,3 +93,14 @@ def test_trie_and_matcher_agree_with_the_rule(patterns: list[list[str]], levels:
         trie.discard(filter_, filter_)
     assert trie.matching(name) == []
     assert not trie._root.children
+
+
+@given(st.lists(LEVELS, max_size=12), PATTERNS)
+def test_which_names_a_filter_matches(names: list[list[str]], pattern: list[str]) -> None:
+    filter_ = "/".join(pattern)
+    trie: NameTrie[str] = NameTrie()
+    known = {"/".join(levels) for levels in names}
+    for name in known:
+        trie.add(name, name)
+    found = trie.matching(filter_)
+    assert sorted(found) == sorted(name for name in known if matches(filter_, name))

@@ -8,7 +8,7 @@ from stafeta.broker.commits import CommitLoop
 from stafeta.broker.cursor import Cursor
 from stafeta.broker.limits import Limits
 from stafeta.broker.topic import Retention, Subscription, Topic
-from stafeta.broker.trie import Trie
+from stafeta.broker.trie import FilterTrie, NameTrie
 from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic, NotSubscribed
 from stafeta.store.port import Snapshot, TopicRecord
 
@@ -31,7 +31,8 @@ class Registry:
         self.clients: dict[str, dict[str, Subscription]] = {}  # by client and filter
         self.closed = False
         self._retention = retention
-        self._filters: Trie[Subscription] = Trie()  # the wide ones; a topic has its own at hand
+        self._filters: FilterTrie[Subscription] = FilterTrie()  # the wide ones; a topic has its own at hand
+        self._names: NameTrie[Topic] = NameTrie()
         self._last_topic = 0
         self._last_subscription = 0
         self._subscriptions = 0
@@ -43,6 +44,7 @@ class Registry:
         for record in snapshot.topics:
             topic = Topic(record, self._retention(record.name))
             self.topics[record.name] = topics[record.id] = topic
+            self._names.add(record.name, topic)
             self._last_topic = max(self._last_topic, record.id)
             if topic.exists and topic.first < topic.next:
                 self.collector.dirty.add(topic)
@@ -97,6 +99,7 @@ class Registry:
             self._last_topic += 1
             topic = Topic(TopicRecord(self._last_topic, name, 1, 1, False, False), self._retention(name))
             self.topics[name] = topic
+            self._names.add(name, topic)
         made = topic
         made.exists = True
         made.low = made.first = made.next
@@ -178,9 +181,8 @@ class Registry:
 
     def _subscribe_wide(self, client: str, filter_: str, *, durable: bool) -> Subscription:
         subscription = self._add(client, filter_, durable=durable)
-        assert subscription.matches is not None
-        for topic in self.topics.values():
-            if topic.exists and subscription.matches(topic.name):
+        for topic in self._names.matching(filter_):
+            if topic.exists:
                 self._point(subscription, topic)
         return subscription
 

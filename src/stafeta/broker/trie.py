@@ -1,6 +1,6 @@
-"""Filters in a trie over their levels: who subscribes to this name costs what the answer costs, not what is stored."""
+"""Filters and names in tries over their levels: what matches costs what the answer costs, not what is stored."""
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from stafeta.broker.names import levels_of
 
@@ -15,7 +15,7 @@ class _Node(Generic[V]):
         self.values: dict[V, None] = {}  # in the order they came, so that answers are repeatable
 
 
-class Trie(Generic[V]):
+class FilterTrie(Generic[V]):
     def __init__(self) -> None:
         self._root: _Node[V] = _Node()
 
@@ -70,3 +70,57 @@ class Trie(Generic[V]):
             if one is not None:
                 stack.append((one, at + 1))
         return list(found)
+
+
+class NameTrie(Generic[V]):
+    """Names in a trie: which of them does this filter match. Nothing is ever taken out of it.
+
+    A level is a dictionary of the levels below it; where nothing is below, the value itself, since there are many.
+    """
+
+    def __init__(self) -> None:
+        self._root: dict[str, Any] = {}
+
+    def add(self, name: str, value: V) -> None:
+        *way, last = name.split("/")
+        node = self._root
+        for level in way:
+            child = node.get(level)
+            if not isinstance(child, dict):
+                child = node[level] = {} if child is None else {_HERE: child}
+            node = child
+        if isinstance(node.get(last), dict):
+            node[last][_HERE] = value
+        else:
+            node[last] = value
+
+    def matching(self, filter_: str) -> list[V]:
+        levels = levels_of(filter_)
+        found: dict[V, None] = {}
+        seen: set[tuple[int, int]] = set()
+        stack: list[tuple[Any, int]] = [(self._root, 0)]
+        while stack:
+            node, at = stack.pop()
+            if (id(node), at) in seen:
+                continue
+            seen.add((id(node), at))
+            below = node if isinstance(node, dict) else {_HERE: node}
+            if at == len(levels):
+                if _HERE in below:
+                    found[below[_HERE]] = None
+            elif levels[at] in ("#", "+"):
+                many = levels[at] == "#"
+                hidden = "$" if node is self._root else ""
+                stack += [
+                    (child, at if many else at + 1)
+                    for level, child in below.items()
+                    if level is not _HERE and not (hidden and level.startswith(hidden))
+                ]
+                if many:
+                    stack.append((node, at + 1))
+            elif levels[at] in below:
+                stack.append((below[levels[at]], at + 1))
+        return list(found)
+
+
+_HERE: Any = None  # the key under which a level with others below it has its own value

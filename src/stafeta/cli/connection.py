@@ -68,9 +68,12 @@ def state_folder(options: argparse.Namespace) -> Path:
 def _client(options: argparse.Namespace, role: str | None) -> "Client":
     from stafeta.doors.zeromq.client import Client
 
+    address: str = options.broker or os.environ.get("STAFETA_BROKER") or _ADDRESS
+    # What is kept for one broker must not go to another.
+    place = address.removeprefix("tcp://").replace("%", "%25").replace("/", "%2F")
     return Client(
-        options.broker or os.environ.get("STAFETA_BROKER") or _ADDRESS,
-        state_folder(options) / role if role else None,
+        address,
+        state_folder(options) / place / role if role else None,
         timeout=options.timeout,
         retries=options.retries,
     )

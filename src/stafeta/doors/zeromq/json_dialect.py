@@ -30,6 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_INT = (1 << 63) - 1
 MAX_WAIT = 30.0
 MAX_TOPICS = 1000
+_PUBLICATIONS = b'{"type":"ACK","body":{"publications":[%b]}}'
 
 
 class JsonDialect:
@@ -85,13 +86,15 @@ class JsonDialect:
     def messages(self, request: Get, delivery: Delivery, size: int) -> bytes:
         if request.limit is None:
             return _single(delivery)
-        publications: list[dict[str, object]] = []
-        for publication, cost in _publications(delivery):
-            size -= cost
+        size -= len(_PUBLICATIONS % b"") - 1
+        publications: list[bytes] = []
+        for publication in _publications(delivery):
+            encoded = orjson.dumps(publication)
+            size -= len(encoded) + 1
             if publications and (size < 0 or len(publications) >= request.limit):
                 break
-            publications.append(publication)
-        return _ack_body({"publications": publications})
+            publications.append(encoded)
+        return _PUBLICATIONS % b",".join(publications)
 
     def error(self, request: Request | None, error: StafetaError) -> bytes:
         body: dict[str, object] = {"error_message": str(error).encode(errors="backslashreplace").decode()}
@@ -181,15 +184,14 @@ def _wait(details: dict[str, Any]) -> float:
 
 
 def _single(delivery: Delivery) -> bytes:
-    for publication, _ in _publications(delivery):
+    for publication in _publications(delivery):
         body = {"publication": publication["text"], "publication_id": publication["id"]}
         body |= {key: publication[key] for key in ("topic", "encoding") if key in publication}
         return _ack_body(body)
     return _ack_body({"publication": "", "publication_id": -1})
 
 
-def _publications(delivery: Delivery) -> Iterator[tuple[dict[str, object], int]]:
-    """Each message as an object, and about how many bytes that takes."""
+def _publications(delivery: Delivery) -> Iterator[dict[str, object]]:
     for batch in delivery.batches:
         ids = batch.positions if delivery.by_position else range(batch.base, batch.end)
         columns = batch.payloads, batch.column(KIND), batch.column(TIME)
@@ -204,7 +206,7 @@ def _publications(delivery: Delivery) -> Iterator[tuple[dict[str, object], int]]
             told["time"] = _EPOCH + timedelta(microseconds=cast("int", time))
             if delivery.by_position:
                 told["topic"] = batch.topic
-            yield told, len(payload) + 100
+            yield told
 
 
 _WORDS: dict[object, str] = {int(kind): kind.word for kind in Kind}

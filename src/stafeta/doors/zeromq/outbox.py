@@ -157,4 +157,9 @@ class Outbox:
             raise nak
         # It was put by a call that has ended: nobody is there to be told but the log.
         self._notebook.drop(entry)
-        _log.warning("A message for %s, put earlier and kept until now, was refused: %s", entry.topic, nak)
+        _log.warning(
+            "The broker refused %d of the messages for %s that were kept from earlier: %s",
+            entry.parcel.length,
+            entry.topic,
+            nak,
+        )

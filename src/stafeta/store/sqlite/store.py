@@ -42,6 +42,7 @@ from stafeta.store.sqlite.writer import Writer
 T = TypeVar("T")
 
 WAL_COPY = 16 << 20  # bytes of write-ahead log after which it is copied in the background
+WAL_COPY_IDLE = 1 << 20  # the same, where there is nothing else to do
 WAL_LIMIT = 256 << 20  # and after which a commit waits for that
 
 
@@ -184,9 +185,9 @@ class SqliteStore:
         except FileNotFoundError:
             return 0
 
-    def _copy_if_due(self) -> None:
+    def _copy_if_due(self, limit: int = WAL_COPY) -> None:
         # Off the writer's thread: a checkpoint syncs the database file, and commits must not wait for that.
-        if (self._copying is None or self._copying.done()) and self._writer.written > WAL_COPY:
+        if (self._copying is None or self._copying.done()) and self._writer.written > limit:
             self._writer.written = 0
             self._copying = asyncio.ensure_future(self._on(self._copy_thread, self._copy))
             self._copying.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -195,7 +196,11 @@ class SqliteStore:
         self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     async def sweep(self) -> bool:
-        return await self._on(self._write_thread, self._sweeper.sweep)
+        more = await self._on(self._write_thread, self._sweeper.sweep)
+        self._copy_if_due(
+            WAL_COPY if more else WAL_COPY_IDLE
+        )  # the file shrinks when the pages' end is copied
+        return more
 
     # --- reading
 
