@@ -1,5 +1,6 @@
 """A real broker as a process of its own, for tests to start, stop, kill and start again."""
 
+import os
 import re
 import signal
 import subprocess
@@ -103,6 +104,7 @@ class BrokerProcess:
         return subprocess.Popen(
             [*command, "--zeromq", str(self._port), *self.options],
             stdin=subprocess.DEVNULL,
+            env={name: value for name, value in os.environ.items() if not name.startswith("STAFETA_")},
             stderr=subprocess.PIPE,
             text=True,
             errors="backslashreplace",

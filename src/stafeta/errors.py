@@ -93,5 +93,9 @@ class NoReply(StafetaError):
     """The broker did not answer within the time and retries allowed."""
 
 
+class Unavailable(NoReply):
+    """The broker is there, but cannot do it now: its disk is full, or it is shutting down."""
+
+
 class Refused(StafetaError):
     """The broker answered no."""

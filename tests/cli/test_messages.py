@@ -172,17 +172,21 @@ def test_refusals_are_sentences(stafeta: Stafeta, topic: str) -> None:
 
 
 def test_a_broker_that_does_not_answer_is_named_and_the_message_is_kept(
-    stafeta: Stafeta, cli_broker: BrokerProcess, topic: str
+    stafeta: Stafeta, broker: BrokerProcess, topic: str
 ) -> None:
-    stafeta("sub", topic)
-    nobody = ["--broker", "127.0.0.1:1", "--timeout", "0.1", "--retries", "2"]
-    done = stafeta("put", topic, "kept", *nobody)
+    here = ["--broker", broker.address, "--timeout", "0.2", "--retries", "2"]
+    stafeta("sub", topic, *here)
+    broker.stop()
+    done = stafeta("put", topic, "a", *here)
     assert done.returncode == exits.UNREACHABLE
-    assert "127.0.0.1:1" in done.stderr
-    assert "kept" in done.stderr
-    assert stafeta("get", topic, *nobody).returncode == exits.UNREACHABLE
-    assert stafeta("put", topic, "next").stdout == "2\n"
-    assert stafeta("get", topic, "--all").stdout == "kept\nnext\n"
+    assert broker.address in done.stderr
+    assert "do not put it again" in done.stderr
+    assert stafeta("get", topic, *here).returncode == exits.UNREACHABLE
+    stafeta("sub", topic)
+    assert stafeta("put", topic, "to another broker").stdout == "1\n"
+    broker.start()
+    assert stafeta("put", topic, "b", *here).stdout == "2\n"
+    assert stafeta("get", topic, "--all", *here).stdout == "a\nb\n"
 
 
 def test_a_folder_that_cannot_be_used_is_named(stafeta: Stafeta, topic: str, tmp_path: Path) -> None:
@@ -202,5 +206,6 @@ def test_the_state_folder_is_where_the_system_has_it(stafeta: Stafeta, environme
         environment.pop("XDG_STATE_HOME", None)
         environment |= chosen
         stafeta("sub", "anything")
-        assert (expected / "default" / "subscriber" / "client.db").exists()
+        place = environment["STAFETA_BROKER"].removeprefix("tcp://")
+        assert (expected / "default" / place / "subscriber" / "client.db").exists()
         environment["STAFETA_STATE"] = ""

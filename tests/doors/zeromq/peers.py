@@ -37,16 +37,16 @@ class Peer:
         assert delimiter == self._delimiter
         return reply.decode()
 
-    def told(self, kind: str, topic: str = "", client: str = "", **body: object) -> dict[str, Any]:
+    def told(self, kind: str, topic: str = "", client: str = "", /, **body: object) -> dict[str, Any]:
         """The reply to a request of the JSON dialect."""
         reply: dict[str, Any] = json.loads(self.ask(request(kind, topic, client, **body)))
         return reply
 
-    def acked(self, kind: str, topic: str = "", client: str = "", **body: object) -> dict[str, Any]:
+    def acked(self, kind: str, topic: str = "", client: str = "", /, **body: object) -> dict[str, Any]:
         """The body of the ACK to a request of the JSON dialect."""
         return ack_body(self.told(kind, topic, client, **body))
 
-    def refused(self, kind: str, topic: str = "", client: str = "", **body: object) -> str:
+    def refused(self, kind: str, topic: str = "", client: str = "", /, **body: object) -> str:
         """The error message of the NAK to a request of the JSON dialect."""
         reply = self.told(kind, topic, client, **body)
         assert reply["type"] == "NAK", reply
@@ -68,7 +68,7 @@ class Peer:
         self.close()
 
 
-def request(kind: str, topic: str = "", client: str = "", **body: object) -> str:
+def request(kind: str, topic: str = "", client: str = "", /, **body: object) -> str:
     return json.dumps({"type": kind, "topic": topic, "client_id": client, "body": body})
 
 

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -94,8 +95,6 @@ class Relay:
 
 def _hang_up(*sockets: socket.socket) -> None:
     for one in sockets:
-        try:
+        with suppress(OSError):
             one.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         one.close()

@@ -11,8 +11,8 @@ import pytest
 from stafeta import Client
 from stafeta.errors import NoReply, Refused
 from tests.brokers import BrokerProcess
+from tests.doors.zeromq.arrivals import texts
 from tests.doors.zeromq.relays import Relay
-from tests.doors.zeromq.test_client import texts
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The text dialect, as docs/protocols/zeromq.md has it, through real sockets."""
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -439,7 +440,5 @@ def test_a_pipeline_does_not_hold_up_others(small: BrokerProcess, dealer: Peer, 
     dealer.send("LOGIN")
     with Peer(small.address, zmq.REQ) as other:
         assert other.ask(f"PUT {topic} finally") == "ACK"
-    import json
-
     assert ack_body(json.loads(dealer.receive())) == {"publication": "finally", "publication_id": 1}
     assert dealer.receive().startswith("LOGIN:")

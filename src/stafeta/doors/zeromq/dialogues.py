@@ -217,7 +217,7 @@ def _kept(putting: Dialogue[None]) -> Dialogue[None]:
     try:
         yield from putting
     except NoReply as error:
-        raise NoReply(
+        raise type(error)(
             f"{error} What was to be put is kept and goes out first: do not put it again."
         ) from None
 

@@ -22,7 +22,7 @@ from stafeta.doors.zeromq.codec import (
     Topics,
     Unsubscribe,
 )
-from stafeta.errors import OutOfSequence, StafetaError
+from stafeta.errors import BrokerClosed, OutOfSequence, StafetaError, StoreError
 from stafeta.message import KIND, TIME, Kind, check_payload
 
 TYPES = "REQUEST_ID, SUB, UNSUB, PUT, GET, ACK and TOPICS"
@@ -100,6 +100,8 @@ class JsonDialect:
         body: dict[str, object] = {"error_message": str(error).encode(errors="backslashreplace").decode()}
         if isinstance(error, OutOfSequence):
             body["expected"] = error.expected
+        if isinstance(error, StoreError | BrokerClosed):
+            body["retry"] = True
         return orjson.dumps({"type": "NAK", "body": body})
 
 

@@ -15,6 +15,7 @@ from stafeta.doors.zeromq.exchange import Dialogue, Exchange, Request
 from stafeta.doors.zeromq.notebook import Notebook
 from stafeta.doors.zeromq.replies import Nak
 from stafeta.doors.zeromq.requests import Entry, Parcel
+from stafeta.errors import Unavailable
 
 _log = logging.getLogger("stafeta.client")
 _REMEDIES = 3
@@ -130,6 +131,8 @@ class Outbox:
         self._sent = 0
 
     def _remedy(self, entry: Entry, nak: Nak) -> None:
+        if nak.retry:
+            raise Unavailable(str(nak)) from None
         expected = nak.expected
         self._remedies += 1
         if expected is None or expected > entry.sequence or self._remedies > _REMEDIES:

@@ -42,11 +42,13 @@ class TopicInfo(NamedTuple):
 
 
 class Nak(Refused):
-    """The broker answered no; `expected` is the sequence it waits for, where that is the reason."""
+    """The broker answered no; `expected` is the sequence it waits for, where that is the reason, and `retry` tells
+    that the same may be accepted later."""
 
-    def __init__(self, sentence: str, expected: int | None = None) -> None:
+    def __init__(self, sentence: str, expected: int | None = None, *, retry: bool = False) -> None:
         super().__init__(sentence)
         self.expected = expected
+        self.retry = retry
 
 
 def done(frame: bytes) -> None:
@@ -97,4 +99,4 @@ def _read(frame: bytes, reading: Callable[[dict[str, Any]], _T]) -> _T:
     except (ValueError, KeyError, TypeError, AttributeError):
         shown = frame[:_SHOWN].decode(errors="backslashreplace")
         raise Nak(f"The broker answered what this client cannot read: {shown!r}.") from None
-    raise Nak(sentence, expected if isinstance(expected, int) else None)
+    raise Nak(sentence, expected if isinstance(expected, int) else None, retry=body.get("retry") is True)

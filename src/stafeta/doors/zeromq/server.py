@@ -5,7 +5,7 @@
 2. Replies to a connection leave in the order of its requests. Those that wait for the disk leave with their turn; while
    one waits for reading, later requests of the same connection wait behind it.
 3. A connection that does not read its replies is kept from holding memory: once `max_backlog` bytes wait for it, its
-   requests are dropped.
+   requests wait, and once those are as many bytes, further ones are dropped.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from stafeta.doors.zeromq import verbs
 from stafeta.doors.zeromq.codec import Ack, Dialect, Get, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
+from stafeta.doors.zeromq.queues import Unsent, Waiting
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import ConfigError, StafetaError, StoreError
 from stafeta.logs import fields
@@ -28,6 +29,7 @@ from stafeta.logs import fields
 log = logging.getLogger("stafeta.zeromq")
 
 PORTION = 2000  # requests taken from the socket before others get their turn
+PORTION_SIZE = 8 << 20  # and bytes of them
 RETRY = 0.002  # seconds until a connection that took no more is tried again
 KNOWN = 10_000  # addresses remembered
 
@@ -36,7 +38,10 @@ MORE = int(zmq.SNDMORE) | NOBLOCK
 RCVMORE = zmq.RCVMORE
 EVENTS = zmq.EVENTS
 POLLIN = int(zmq.POLLIN)
-QUEUED = 10_000  # replies that ZeroMQ holds for a connection before it takes no more
+# ZeroMQ counts what it holds for a connection in messages, whatever their size.
+RECEIVED = 16  # requests, before it reads no further: each may be as large as a frame
+QUEUED = 1000  # replies, before it takes no more
+LARGE = 16 << 10  # bytes from which on a reply is counted until it is sent
 
 TEXT: Dialect = TextDialect()
 JSON: Dialect = JsonDialect()
@@ -68,14 +73,16 @@ class ZeroMQDoor:
         self._socket.router_mandatory = True
         self._socket.router_handover = True
         self._socket.linger = 1000
-        self._socket.sndhwm = self._socket.rcvhwm = QUEUED
+        self._socket.rcvhwm = RECEIVED
+        self._socket.sndhwm = QUEUED
         self._monitor = Monitor(self._socket, log)
         self._turns: deque[Turn] = deque()
-        self._waiting: dict[bytes, deque[bytes]] = {}  # requests behind one that reads, by connection
+        self._waiting: dict[bytes, Waiting] = {}  # requests behind one that reads, by connection
         self._readers: set[asyncio.Task[None]] = set()
-        self._blocked: dict[bytes, Backlog] = {}  # replies that a connection does not take
-        self._warned: set[bytes] = set()  # connections whose requests are being dropped
+        self._blocked: dict[bytes, deque[bytes]] = {}  # replies that a connection does not take
+        self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
         self._sources: dict[bytes, str] = {}
+        self._strangers: set[bytes] = set()  # connections of which the log says that they send no requests
         self._draining = False
         self._closed = False
 
@@ -122,25 +129,27 @@ class ZeroMQDoor:
         self._draining = True
         turn = Turn()
         socket, receive = self._socket, self._socket.recv
+        left = PORTION_SIZE
         try:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
-                if connection not in self._sources:
-                    self._meet(connection)
-                elif receive(NOBLOCK):
-                    self._skip("its first frame is not empty", connection)
+                if receive(NOBLOCK) if connection in self._sources else self._meet(connection):
+                    self._skip("the first frame is not empty", connection)
                     continue
                 if not _get(socket, RCVMORE):
-                    self._skip("it has no body", connection)
+                    self._skip("they have no body", connection)
                     continue
                 body = receive(NOBLOCK)
                 if _get(socket, RCVMORE):
-                    self._skip("it has more than one frame", connection)
+                    self._skip("they have more than one frame", connection)
                     continue
                 if connection in self._waiting or connection in self._blocked:
                     self._queue(connection, body)
                 else:
                     self._take(turn, connection, body)
+                left -= len(body)
+                if left < 0:
+                    break
             self._loop.call_soon(self._drain)
         except zmq.Again:
             pass
@@ -148,7 +157,7 @@ class ZeroMQDoor:
             self._draining = False
         self._finish(turn)
 
-    def _meet(self, connection: bytes) -> None:
+    def _meet(self, connection: bytes) -> bytes:
         """The second frame of a new connection's first request, which tells the address it comes from."""
         if len(self._sources) >= KNOWN:
             self._sources.clear()
@@ -157,11 +166,17 @@ class ZeroMQDoor:
             self._sources[connection] = str(delimiter.get("Peer-Address"))
         except zmq.ZMQError:
             self._sources[connection] = ""
+        return delimiter.bytes
 
     def _skip(self, why: str, connection: bytes) -> None:
         while _get(self._socket, RCVMORE):
             self._socket.recv(NOBLOCK)
-        log.warning("a request was dropped: %s", why, extra=fields(peer=self._sources.get(connection)))
+        if connection in self._strangers:
+            return
+        if len(self._strangers) >= KNOWN:
+            self._strangers.clear()
+        self._strangers.add(connection)
+        log.warning("requests are dropped: %s", why, extra=fields(peer=self._sources.get(connection)))
 
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
         dialect = JSON if body[:1] == b"{" else TEXT
@@ -174,6 +189,8 @@ class ZeroMQDoor:
             reply = verbs.act(self._broker, dialect, request, self._sources.get(connection, ""))
         except StafetaError as error:
             turn.replies.append((connection, dialect.error(request, error), None, None))
+        except Exception as error:  # noqa: BLE001 - the other requests of the turn must not suffer for it
+            turn.replies.append((connection, dialect.error(request, _fault(error)), None, None))
         else:
             turn.replies.append((connection, reply, dialect, request))
         turn.connections.add(connection)
@@ -199,7 +216,7 @@ class ZeroMQDoor:
     # --- requests that read
 
     def _read(self, turn: Turn, connection: bytes, dialect: Dialect, request: Get | Ack) -> None:
-        self._waiting[connection] = deque()
+        self._waiting.setdefault(connection, Waiting()).reading = True
         answered_before = connection in turn.connections or any(
             connection in t.connections for t in self._turns
         )
@@ -218,72 +235,91 @@ class ZeroMQDoor:
             reply = dialect.error(request, error)
             if isinstance(error, StoreError):
                 log.error("%s", error)
+        except Exception as error:  # noqa: BLE001 - or the connection would wait for ever
+            reply = dialect.error(request, _fault(error))
+        self._waiting[connection].reading = False
         self._reply(connection, reply)
         self._resume(connection)
         self._look_again()
 
     def _queue(self, connection: bytes, body: bytes) -> None:
-        waiting = self._waiting.setdefault(connection, deque())
-        backlog = self._blocked.get(connection)
-        size = sum(map(len, waiting)) if len(waiting) < 100 else len(waiting) * len(body)
-        if size + (backlog.size if backlog else 0) > self._max_backlog:
-            if connection not in self._warned:
-                log.warning(
-                    "requests are dropped: the connection sends more than it reads of replies",
-                    extra=fields(peer=self._sources.get(connection), max_backlog=self._max_backlog),
-                )
-            self._warned.add(connection)
-            return
-        waiting.append(body)
+        waiting = self._waiting[connection]
+        if waiting.size <= self._max_backlog:
+            waiting.add(body)
+        elif not waiting.warned:
+            waiting.warned = True
+            log.warning(
+                "requests are dropped: the connection sends more than it reads of replies",
+                extra=fields(peer=self._sources.get(connection), max_backlog=self._max_backlog),
+            )
 
     def _resume(self, connection: bytes) -> None:
         """Take the requests that waited, up to the next one that reads."""
-        if connection in self._blocked:
+        waiting = self._waiting.get(connection)
+        if waiting is None or connection in self._blocked:
             return
-        self._warned.discard(connection)
-        waiting = self._waiting.pop(connection, None)
         turn = Turn()
-        while waiting:
-            self._take(turn, connection, waiting.popleft())
-            if connection in self._waiting:
-                self._waiting[connection].extend(waiting)
+        for _ in range(PORTION):
+            if not waiting.ready:
                 break
+            self._take(turn, connection, waiting.pop())
+        if waiting.ready:
+            self._loop.call_soon(self._resume, connection)
+        elif not waiting.reading:
+            del self._waiting[connection]
         self._finish(turn)
 
     # --- replies
 
     def _reply(self, connection: bytes, reply: bytes) -> None:
-        backlog = self._blocked.get(connection)
-        if backlog is not None:
-            backlog.add(reply)
+        blocked = self._blocked.get(connection)
+        if blocked is not None:
+            blocked.append(reply)
             return
         if not self._try(connection, reply):
-            self._blocked[connection] = Backlog(reply)
-            self._waiting.setdefault(connection, deque())
+            self._blocked[connection] = deque([reply])
+            self._waiting.setdefault(connection, Waiting())
             if len(self._blocked) == 1:
                 self._loop.call_later(RETRY, self._retry)
 
     def _try(self, connection: bytes, reply: bytes) -> bool:
         """False where the connection takes no more now. One that is gone takes everything."""
         socket = self._socket
+        large = len(reply) >= LARGE
+        if large and self._unsent_to(connection).size > self._max_backlog:
+            return False
         try:
             _send(socket, connection, MORE)
             _send(socket, b"", MORE)
-            _send(socket, reply, NOBLOCK)
+            if large:
+                frame = zmq.Frame(reply, track=True, copy=False)
+                _send(socket, frame, NOBLOCK, False)
+                self._unsent[connection].add(frame.tracker, len(reply))
+            else:
+                _send(socket, reply, NOBLOCK)
         except zmq.Again:
             return False
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+            self._unsent.pop(connection, None)
         return True
+
+    def _unsent_to(self, connection: bytes) -> Unsent:
+        unsent = self._unsent.get(connection)
+        if unsent is None:
+            if len(self._unsent) >= KNOWN:
+                self._unsent = {known: one for known, one in self._unsent.items() if one.settled().size}
+            unsent = self._unsent[connection] = Unsent()
+        return unsent.settled()
 
     def _retry(self) -> None:
         if self._closed:
             return
-        for connection, backlog in list(self._blocked.items()):
-            while backlog.replies and self._try(connection, backlog.replies[0]):
-                backlog.pop()
-            if not backlog.replies:
+        for connection, replies in list(self._blocked.items()):
+            while replies and self._try(connection, replies[0]):
+                replies.popleft()
+            if not replies:
                 del self._blocked[connection]
                 self._resume(connection)
         if self._blocked:
@@ -296,18 +332,6 @@ class ZeroMQDoor:
             self._loop.call_soon(self._drain)
 
 
-class Backlog:
-    """Replies that wait for a connection to take them."""
-
-    __slots__ = ("replies", "size")
-
-    def __init__(self, reply: bytes) -> None:
-        self.replies = deque([reply])
-        self.size = len(reply)
-
-    def add(self, reply: bytes) -> None:
-        self.replies.append(reply)
-        self.size += len(reply)
-
-    def pop(self) -> None:
-        self.size -= len(self.replies.popleft())
+def _fault(error: Exception) -> StafetaError:
+    log.error("a request failed for a reason that it should not have", exc_info=error)
+    return StafetaError(f"The broker has a fault and could not do this: {error!r:.200}.")

@@ -1,0 +1,112 @@
+"""The demo tells its story, and leaves nothing behind however it ends."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+DEMO = Path(__file__).parent.parent / "examples" / "demo.py"
+ESCAPE = "\033["
+
+
+def test_the_story_ends_as_it_should(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, DEMO],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    said = [line.strip() for line in done.stdout.splitlines()]
+    assert said.count("$ stafeta get race --client bob --all") == 2
+    assert [line for line in said if "crosses the line" in line] == [
+        "$ stafeta put race 'Rui crosses the line'",
+        "alice gets: Rui crosses the line",
+        "Rui crosses the line",
+    ]
+    assert any(line.startswith("$ kill -9") for line in said)
+    assert ESCAPE not in done.stdout
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_story_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, DEMO], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "--follow" in line:
+                break
+        assert processes(tmp_path), "a broker and a client are at work"
+        demo.send_signal(number)
+        demo.stdout.read()
+        assert demo.wait() == code
+    assert_nothing_is_left(tmp_path)
+
+
+def test_on_a_terminal_it_is_coloured(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, DEMO], env=environment(tmp_path), stdout=theirs) as demo:
+        os.close(theirs)
+        shown = b""
+        while block := read(ours):
+            shown += block
+        os.close(ours)
+        assert demo.wait() == 0, shown.decode()
+    assert ESCAPE in shown.decode()
+
+
+def test_another_outcome_is_a_failure(tmp_path: Path) -> None:
+    # The same story, but with a broker that keeps nothing from one start to the next.
+    story = DEMO.read_text(encoding="utf-8").replace('"--data", "log"', '"--data", f"log{self._port}"')
+    done = subprocess.run(
+        [sys.executable, "-c", story],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "This was not expected" in done.stdout
+    assert_nothing_is_left(tmp_path)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """One in which temporary folders are made in this one."""
+    kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    return kept | {"TMPDIR": str(folder)}
+
+
+def read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # how Linux says that the other side is closed
+        return b""
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Those that work in a folder below this one."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()).is_relative_to(folder):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    assert not processes(folder)
+    assert not list(folder.iterdir())
