@@ -42,6 +42,9 @@ class Broker:
         try:
             self._await_listening(process)
             took = perf_counter() - start
+        except BaseException:
+            self.kill()
+            raise
         finally:
             too_long.cancel()
         self._drain = threading.Thread(target=self._read, args=(process,), daemon=True)
@@ -78,7 +81,6 @@ class Broker:
                 self.address = found[1]
                 return
         process.stderr.close()
-        self.kill()
         raise BrokerFailed(f"The broker has not started:\n{''.join(self._last_lines)}")
 
     def _read(self, process: "subprocess.Popen[str]") -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import count, cycle, islice
+from time import time_ns
 from typing import NamedTuple, Protocol
 
 TOPIC = "bench/0"
@@ -48,7 +49,8 @@ class JsonPuts(NamedTuple):
         head = f'{{"type":"PUT","topic":"{TOPIC}","client_id":"producer{connection}","body":{{"counter":'
         tail = f',"publication":"{"x" * self.size}"}}}}'
         template = f"{head}%d{tail}".encode()
-        return (template % number for number in count(1))
+        # From where no run before it has been, so that none of them is taken for a retry.
+        return (template % number for number in count(time_ns()))
 
 
 class Subs(NamedTuple):

@@ -35,14 +35,14 @@ class LoadFailed(Exception):
 class Pace(NamedTuple):
     """How fast something went."""
 
-    count: int
+    total: int
     seconds: float
     p50: float | None = None  # seconds from a request to its reply
     p99: float | None = None
 
     @property
     def rate(self) -> float:
-        return self.count / self.seconds
+        return self.total / self.seconds
 
 
 class Load:
@@ -123,7 +123,7 @@ def _drive(lines: "list[_Line]") -> None:
             line.drain(wait=True)
             line.fill()
         return
-    by_socket = {line.socket: line for line in lines}
+    by_socket: dict[RawSocket, _Line] = {line.socket: line for line in lines}
     while by_socket:
         ready = zmq.zmq_poll([(socket, zmq.POLLIN) for socket in by_socket], _PATIENCE)
         if not ready:
@@ -140,7 +140,12 @@ class _Line:
     """One client: its connection, and when it sent and got what."""
 
     def __init__(
-        self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, frames: Frames, number: int, window: int
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        frames: Frames,
+        number: int,
+        window: int,
     ) -> None:
         self.socket = context.socket(zmq.REQ if window == 1 else zmq.DEALER)
         self.socket.sndhwm = self.socket.rcvhwm = 0

@@ -26,7 +26,7 @@ def facts(folder: Path) -> dict[str, Value]:
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "processor": _processor(),
         "memory_gb": psutil.virtual_memory().total / 1e9,
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "stafeta": stafeta.__version__,
         "libzmq": zmq.zmq_version(),
@@ -70,7 +70,7 @@ def disk_rate(folder: Path, messages: int, size: int, seconds: float) -> float:
 def forget_cached(folder: Path) -> None:
     """Makes the system let go of what it has of the folder's files in memory, so that reading them reads the disk."""
     if hasattr(os, "posix_fadvise"):
-        for path in folder.iterdir():
+        for path in filter(Path.is_file, folder.iterdir()):
             with path.open("rb+") as file:
                 _sync(file.fileno())  # only what is on the disk can be let go
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,9 +1,9 @@
 """Subscribers in a benchmark: each gets what there is, acknowledges it, and gets the next."""
 
-from collections import deque
 from time import perf_counter
 
 import zmq
+from zmq.backend import Socket as RawSocket
 
 from benchmarks.load import LoadFailed, Pace
 from benchmarks.percentiles import percentile
@@ -20,7 +20,7 @@ def read(address: str, clients: list[str], topic: str, total: int) -> Pace:
         readers = [_Reader(context, address, client, topic, total) for client in clients]
         try:
             start = perf_counter()
-            by_socket = {reader.socket: reader for reader in readers}
+            by_socket: dict[RawSocket, _Reader] = {reader.socket: reader for reader in readers}
             for reader in readers:
                 reader.get()
             while by_socket:
@@ -44,7 +44,7 @@ class _Reader:
     ) -> None:
         self.socket = context.socket(zmq.REQ)
         self.socket.connect(address)
-        self.turns: deque[float] = deque()
+        self.turns: list[float] = []
         self._aim = f"{client} {topic}".encode()
         self._total = total
         self._last = 0

@@ -48,6 +48,7 @@ class Table(NamedTuple):
     note: str  # how the figures were chosen among several rounds, and what is beside them
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    labels: int = 1  # how many of the first columns say what a row is about
 
 
 class Result(NamedTuple):
@@ -69,6 +70,7 @@ def to_plain(result: Result) -> dict[str, Any]:
             {
                 "title": table.title,
                 "note": table.note,
+                "labels": table.labels,
                 "columns": [column._asdict() for column in table.columns],
                 "rows": [
                     {
@@ -95,6 +97,7 @@ def from_plain(plain: dict[str, Any]) -> Result:
                 table["note"],
                 tuple(Column(**column) for column in table["columns"]),
                 tuple(_row(row) for row in table["rows"]),
+                table["labels"],
             )
             for table in plain["tables"]
         ),

@@ -1,0 +1,133 @@
+"""Results as people read them: in a terminal, and between the markers of a page."""
+
+import textwrap
+from collections.abc import Iterable, Mapping
+
+from benchmarks.results import Bar, Result, Row, Table, Value
+
+_END = "<!-- end -->"
+
+
+class NoPlace(Exception):
+    """The page has no markers for a result."""
+
+
+def text(name: str, result: Result) -> str:
+    """A benchmark's tables for a terminal."""
+    parts = []
+    for table in result.tables:
+        headings, *rows = _cells(table)
+        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        numeric = _numeric(table)
+        lines = [
+            "  ".join(
+                cell.rjust(width) if right else cell.ljust(width)
+                for cell, width, right in zip(line, widths, numeric, strict=True)
+            ).rstrip()
+            for line in (headings, ["-" * width for width in widths], *rows)
+        ]
+        parts.append("\n".join([f"{name}: {table.title}", "", *lines, "", _wrapped(table.note)]))
+    return "\n\n".join([*parts, _wrapped(_machine(result))])
+
+
+def page(markdown: str, results: Mapping[str, Result]) -> str:
+    """The page with the results between their markers: `measured: put`, …, and `measured: bars` for all bars."""
+    sections = {name: _section(result) for name, result in results.items()} | {"bars": _bars(results)}
+    check_places(markdown, sections)
+    for name, section in sections.items():
+        before, after = markdown.split(_begin(name), 1)
+        markdown = f"{before}{_begin(name)}\n{section}\n\n{_END}{after.partition(_END)[2]}"
+    return markdown
+
+
+def check_places(markdown: str, names: Iterable[str]) -> None:
+    """Raises `NoPlace` where the page has no markers for one of these."""
+    for name in names:
+        if _END not in markdown.partition(_begin(name))[2]:
+            raise NoPlace(f"The page needs a line '{_begin(name).strip()}' and below it one '{_END}'.")
+
+
+def _begin(name: str) -> str:
+    return f"<!-- measured: {name} -->\n"
+
+
+def _section(result: Result) -> str:
+    parts = [
+        f"**{table.title}**\n\n{_markdown(_cells(table), _numeric(table))}\n\n{_wrapped(table.note)}"
+        for table in result.tables
+    ]
+    return "\n\n".join([*parts, _wrapped(_machine(result))])
+
+
+def _bars(results: Mapping[str, Result]) -> str:
+    lines = [["benchmark", "what", "bar", "measured", ""]]
+    lines += [
+        [name, _label(table, row), str(bar), _measured(table, row, bar), _met(row, bar)]
+        for name, result in results.items()
+        for table in result.tables
+        for row in table.rows
+        for bar in row.bars
+    ]
+    return _markdown(lines, [False, False, True, True, False])
+
+
+def _label(table: Table, row: Row) -> str:
+    about = (
+        f"{column.heading} {_cell(row.values[column.key], 0)}" for column in table.columns[: table.labels]
+    )
+    return f"{table.title}: {', '.join(about)}"
+
+
+def _measured(table: Table, row: Row, bar: Bar) -> str:
+    digits = next(column.digits for column in table.columns if column.key == bar.column)
+    return _cell(row.figure(bar), digits) + bar.unit
+
+
+def _met(row: Row, bar: Bar) -> str:
+    return "met" if bar.met(row.figure(bar)) else f"missed: {row.figure(bar) / bar.limit:.2f} of it"
+
+
+def _machine(result: Result) -> str:
+    machine = result.machine
+    return (
+        f"Measured on {result.measured[:10]}{' with --quick, which says nothing' if result.quick else ''}: "
+        f"{machine['cpus']} CPUs ({machine['processor']}), {machine['memory_gb']:.0f} GB, {machine['system']}, "
+        f"{machine['filesystem']}, fdatasync {machine['fdatasync_p50_ms']:.2f} ms "
+        f"(p99 {machine['fdatasync_p99_ms']:.2f} ms); Stafeta {machine['stafeta']}, Python {machine['python']}, "
+        f"libzmq {machine['libzmq']}, SQLite {machine['sqlite']}."
+    )
+
+
+def _cells(table: Table) -> list[list[str]]:
+    """The headings, then the rows; with a column for bars where there are any."""
+    lines = [[column.heading for column in table.columns]]
+    lines += [
+        [_cell(row.values[column.key], column.digits) for column in table.columns] for row in table.rows
+    ]
+    if any(row.bars for row in table.rows):
+        lines[0].append("bar")
+        for line, row in zip(lines[1:], table.rows, strict=True):
+            line.append("; ".join(f"{bar}: {_met(row, bar)}" for bar in row.bars))
+    return lines
+
+
+def _numeric(table: Table) -> list[bool]:
+    """Which of the columns in `_cells` are of figures."""
+    numeric = [not isinstance(table.rows[0].values[column.key], str) for column in table.columns]
+    return [*numeric, False] if any(row.bars for row in table.rows) else numeric
+
+
+def _cell(value: Value, digits: int) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:,.{digits}f}"
+
+
+def _wrapped(sentences: str) -> str:
+    return textwrap.fill(sentences, 120, break_on_hyphens=False)
+
+
+def _markdown(lines: Iterable[list[str]], numeric: list[bool]) -> str:
+    headings, *rows = ["| " + " | ".join(line) + " |" for line in lines]
+    rule = "|" + "|".join("---:" if right else "---" for right in numeric) + "|"
+    return "\n".join([headings, rule, *rows])
