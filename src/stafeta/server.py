@@ -48,6 +48,7 @@ async def _serve(config: Config, reload: Callable[[], Config]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     durability = cast("Literal['fsync', 'os']", config.durability)
+    gc.disable()  # until what is read at the start is out of its sight
     store = SqliteStore(config.data, durability=durability, checkpoint_rows=config.store.checkpoint_rows)
     broker = await Broker.open(store, _limits(config), _retention(config), config.store.tail)
     async with contextlib.AsyncExitStack() as closing:
@@ -116,9 +117,11 @@ def _reload(broker: Broker, reload: Callable[[], Config]) -> None:
 
 
 def _settle_garbage(loop: asyncio.AbstractEventLoop) -> None:
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.collect()
+    if gc.isenabled():
+        gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     loop.call_later(GC_INTERVAL, _settle_garbage, loop)
 
 

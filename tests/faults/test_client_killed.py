@@ -26,7 +26,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess
 
 
 def run_until_it_lives(*arguments: object) -> int:
-    """Runs the client until it gets through, killed at its first call, its second, … Returns how often it was killed."""
+    """Runs the client until it gets through, killed at its first call, its second, …; returns how often."""
     for call in count(1):
         job, address, folder, topic, point, *path = arguments
         command = [sys.executable, PROGRAM, job, address, folder, topic, TOTAL, point, call, *path]

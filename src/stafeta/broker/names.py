@@ -8,6 +8,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from stafeta.errors import InvalidClient, InvalidName
 
@@ -72,6 +73,7 @@ def levels_of(filter_: str) -> list[str]:
     return ["#" if level == "*" else level for level in filter_.split("/")]
 
 
+@lru_cache(1000)
 def matcher(filter_: str) -> Callable[[str], bool]:
     """A test of whether a name matches the filter."""
     signs = {"+": "/[^/]*", "#": "(?:/[^/]*)*"}

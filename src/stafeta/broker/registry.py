@@ -150,7 +150,7 @@ class Registry:
         filters = self.clients.get(client, {})
         found = filters.get(name)
         if found is None and not names.is_filter(name):
-            found = next((s for s in filters.values() if s.matches is not None and s.matches(name)), None)
+            found = next((s for s in filters.values() if s.wide and s.covers(name)), None)
         if found is None:
             if not names.is_filter(name):
                 self.topic(name)

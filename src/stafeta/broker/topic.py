@@ -21,7 +21,7 @@ class Retention(NamedTuple):
 class Subscription:
     """A client's interest in a filter. A live one is forgotten when its connection ends, a durable one is stored."""
 
-    __slots__ = ("client", "durable", "filter", "id", "matches", "start", "topics", "watchers")
+    __slots__ = ("client", "durable", "filter", "id", "start", "topics", "watchers", "wide")
 
     def __init__(self, id_: int, client: str, filter_: str, start: int, *, durable: bool) -> None:
         self.id = id_
@@ -29,17 +29,15 @@ class Subscription:
         self.client = client
         self.filter = filter_
         self.durable = durable
-        self.matches = matcher(filter_) if is_filter(filter_) else None
+        self.wide = is_filter(filter_)  # it may match many topics
         self.topics: dict[Topic, None] = {}  # those it has a cursor on
         self.watchers: list[Callable[[Topic], None]] = []  # told when something new can be read
 
     def record(self) -> SubscriptionRecord:
         return SubscriptionRecord(self.id, self.client, self.filter, self.start)
 
-    @property
-    def wide(self) -> bool:
-        """True for a filter, which may match many topics."""
-        return self.matches is not None
+    def covers(self, name: str) -> bool:
+        return matcher(self.filter)(name) if self.wide else name == self.filter
 
 
 class Topic:

@@ -16,11 +16,16 @@ PATIENCE = 20.0
 class Peer:
     """A socket on a broker's ZeroMQ door. `ask` waits for the reply; a DEALER may `send` ahead and `receive` later."""
 
-    def __init__(self, address: str, kind: int = zmq.DEALER, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, address: str, kind: int = zmq.DEALER, patience: float = PATIENCE, *, deaf: bool = False
+    ) -> None:
         self._delimiter: list[bytes] = [] if kind == zmq.REQ else [b""]
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
         self.socket.linger = 0
-        self.socket.sndhwm = self.socket.rcvhwm = 0
+        self.socket.sndhwm = 0
+        self.socket.rcvhwm = 1 if deaf else 0  # how many replies it takes in unread; 0 is any number
+        if deaf:
+            self.socket.rcvbuf = 1 << 16
         self.socket.rcvtimeo = self.socket.sndtimeo = int(patience * 1000)
         self.socket.connect(address)
 

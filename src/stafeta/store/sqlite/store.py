@@ -132,7 +132,7 @@ class SqliteStore:
             topics=[topic._replace(next=ends[topic.id][0]) for topic in topics.values()],
             subscriptions=[SubscriptionRecord(*row) for row in connection.execute(schema.SUBSCRIPTIONS)],
             cursors=[
-                (subscription, topic, CursorRecord(floor, tuple(map(tuple, orjson.loads(above)))))
+                (subscription, topic, CursorRecord(floor, _ranges(above)))
                 for subscription, topic, floor, above in connection.execute(schema.CURSORS)
             ],
             producers=[ProducerRecord(*row) for row in connection.execute(schema.PRODUCERS)],
@@ -209,3 +209,7 @@ class SqliteStore:
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         return await self._on(self._read_thread, partial(self._reader.horizon, topic, before, size))
+
+
+def _ranges(above: str) -> tuple[tuple[int, int], ...]:
+    return () if above == "[]" else tuple((a, b) for a, b in orjson.loads(above))
