@@ -21,6 +21,11 @@ def fields(**values: object) -> dict[str, dict[str, object]]:
     return {"fields": values}
 
 
+def announce(log: logging.Logger, sentence: str) -> None:
+    """Logs what whoever started the program waits to read, whatever the level is."""
+    log.handle(log.makeRecord(log.name, logging.INFO, "", 0, sentence, (), None))
+
+
 def configure(form: str = "text", level: str = "info", stream: TextIO | None = None) -> None:
     """Sets up the log, or sets it up anew. Other libraries' warnings and errors go through it too."""
     handler = logging.StreamHandler(stream or sys.stderr)

@@ -24,7 +24,7 @@ from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import ConfigError, StafetaError, StoreError
-from stafeta.logs import fields
+from stafeta.logs import announce, fields
 
 log = logging.getLogger("stafeta.zeromq")
 
@@ -97,7 +97,7 @@ class ZeroMQDoor:
                 f"The ZeroMQ door cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}."
             ) from error
         address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        log.info("listening on %s", address)
+        announce(log, f"listening on {address}")
         return address
 
     def start(self) -> None:

@@ -83,7 +83,7 @@ class TextDialect:
             case BadRequest() | InvalidClient() | InvalidMessage() | NoSuchOffset():
                 return f"BAD_REQUEST {error}".encode(errors="backslashreplace")
             case InvalidName():
-                return b"INVALID_TOPIC" if isinstance(request, Subscribe | Put) else b"NON_EXISTENT"
+                return b"INVALID_TOPIC" if isinstance(request, Subscribe) else b"NON_EXISTENT"
             case NoSuchTopic():
                 return b"NON_EXISTENT"
             case NotSubscribed():

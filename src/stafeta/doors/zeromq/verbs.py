@@ -31,7 +31,7 @@ def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> byte
     """Carry out a request that needs no reading; returns the reply for when it is durable."""
     match request:
         case Put(topic, payload, kind, client, counter):
-            if counter is None:
+            if counter is None or not client:
                 offset = broker.publish(topic, payload, kind, source, client)
             else:
                 offset = broker.publish_once(topic, payload, client, counter, kind, source)
