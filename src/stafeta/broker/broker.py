@@ -102,6 +102,8 @@ class Broker(Registry):
 
     def _committed(self, pending: Pending, group: Group) -> None:
         fresh: list[tuple[Topic, RowBatch]] = []
+        watched: list[Topic] = []
+        dirty = self.collector.dirty
         for (topic, base, _), append in zip(pending.appends, group.appends, strict=True):
             if isinstance(append, Promotion):
                 topic.visible = base + append.rows
@@ -110,14 +112,15 @@ class Broker(Registry):
             elif isinstance(append.batch, RowBatch):
                 topic.visible = append.batch.end
                 fresh.append((topic, append.batch))
-        self.log.add(fresh, pending.size)
-        for topic, _, _ in pending.appends:
             if not topic.cursors or topic.retention is not None:
-                self.collector.dirty.add(topic)
+                dirty.add(topic)
             if topic.watched:
-                for subscription in list(topic.watched):
-                    for watcher in list(subscription.watchers):
-                        watcher(topic)
+                watched.append(topic)
+        self.log.add(fresh, pending.size)
+        for topic in watched:
+            for subscription in list(topic.watched or ()):
+                for watcher in list(subscription.watchers):
+                    watcher(topic)
 
     def now(self) -> int:
         """Microseconds in UTC, never going back."""

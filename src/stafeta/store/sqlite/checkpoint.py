@@ -9,20 +9,15 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable
-from operator import attrgetter
 
-from stafeta.store.blocks import Run
 from stafeta.store.port import ProducerRecord
 from stafeta.store.sqlite import schema
-from stafeta.store.sqlite.pages import pack
+from stafeta.store.sqlite.pages import Runs, blocks, count, from_first, pages
 from stafeta.store.sqlite.recent import RecentRuns
 
-SLICE = 2000  # runs written with one commit
-PER_TOPIC = 8  # runs a topic should have on average
+SLICE = 2000  # runs written with one commit, or a few more
+PER_TOPIC = 8  # rows that a topic should have on average
 SECONDS = 30.0  # after which it is done in any case: until then no space is given back
-
-
-_block = attrgetter("block")
 
 
 class Checkpoint:
@@ -32,8 +27,8 @@ class Checkpoint:
         self._connection = connection
         self._recent = recent
         self._rows = rows
-        self._runs: list[Run] | None = None  # what it writes, while one is under way
-        self._written = 0
+        self._topics: list[tuple[int, Runs]] | None = None  # what it writes, while one is under way
+        self._written = 0  # of these topics
         self._last = 0  # the last block it covers
         self._released: dict[int, int] = {}  # by topic, the first offset kept, where it moved since it began
         self._since = time.monotonic()
@@ -41,14 +36,14 @@ class Checkpoint:
     @property
     def ready(self) -> bool:
         """True when only the producers' states are missing."""
-        return self._runs is not None and self._written >= len(self._runs)
+        return self._topics is not None and self._written >= len(self._topics)
 
     @property
     def under_way(self) -> bool:
-        return self._runs is not None and not self.ready
+        return self._topics is not None and not self.ready
 
     def begin_if_due(self, block: int) -> None:
-        if self._runs is not None:
+        if self._topics is not None:
             return
         rows, topics = self._recent.due
         full = rows >= max(self._rows, PER_TOPIC * topics)
@@ -56,48 +51,54 @@ class Checkpoint:
             self.begin(block)
 
     def begin(self, block: int) -> None:
-        self._runs = self._recent.begin()
+        self._topics = self._recent.begin()
         self._written = 0
         self._last = block
         self._released = {}
 
     def write_slice(self, limit: int = SLICE) -> int:
         """Call within a transaction, and `wrote` with the result once it is committed."""
-        if self._runs is None:
+        if not self.under_way:
             return 0
-        runs = self._runs[self._written : self._written + limit]
-        if runs:
-            self._connection.executemany(schema.ADD_PAGE, pack(self._kept(runs)))
-            self._connection.execute(schema.SET_META, ("unfinished", 1))
-        return len(runs)
+        assert self._topics is not None
+        topics = 0
+        for topic, runs in self._topics[self._written :]:
+            kept = self._kept(topic, runs)
+            self._connection.executemany(schema.ADD_PAGE, pages(topic, kept))
+            topics += 1
+            limit -= count(runs)
+            if limit <= 0:
+                break
+        self._connection.execute(schema.SET_META, ("unfinished", 1))
+        return topics
 
-    def wrote(self, count: int) -> None:
-        self._written += count
+    def wrote(self, topics: int) -> None:
+        self._written += topics
 
-    def _kept(self, runs: list[Run]) -> list[Run]:
-        if not self._released:
-            return runs
-        return [run for run in runs if run.end > self._released.get(run.topic, 0)]
+    def _kept(self, topic: int, runs: Runs) -> Runs:
+        first = self._released.get(topic)
+        return runs if first is None else from_first(runs, first)
 
     def released(self, topic: int, first: int) -> None:
         self._recent.release(topic, first)
-        if self._runs is not None:
+        if self._topics is not None:
             self._released[topic] = first
 
     def finish(self, producers: Iterable[ProducerRecord], position: int) -> int:
         """The last step, within a transaction; call `wrote` and `finished` once it is committed."""
-        assert self._runs is not None
+        assert self._topics is not None
         many = self._connection.executemany
-        written = self.write_slice(len(self._runs))
-        shares = Counter(map(_block, self._kept(self._runs)))
+        written = self.write_slice(1 << 62)
+        shares: Counter[int] = Counter()
+        for topic, runs in self._topics:
+            shares.update(blocks(self._kept(topic, runs)))
         many(schema.SET_SHARE, shares.items())
-        free = [(block,) for block in self._recent.blocks if block not in shares]
-        many(schema.DROP_BLOCK, free)
+        many(schema.DROP_BLOCK, [(block,) for block in self._recent.blocks if block not in shares])
         many(schema.SET_PRODUCER, producers)
         many(schema.SET_META, [("checkpoint", self._last), ("position", position), ("unfinished", 0)])
         return written
 
     def finished(self) -> None:
         self._recent.finish()
-        self._runs = None
+        self._topics = None
         self._since = time.monotonic()

@@ -1,4 +1,7 @@
-"""Pages of the index: up to 16 consecutive runs of one topic in one row of the database."""
+"""Runs of one topic as an array of numbers, and as pages of the index: up to 16 of them in one row of the database.
+
+Six numbers a run: base, rows, block, row, time, size. In memory and on disk they are the same bytes.
+"""
 
 from array import array
 from collections.abc import Iterable, Iterator
@@ -6,33 +9,64 @@ from typing import TypeAlias
 
 from stafeta.store.blocks import Run
 
-PAGE_RUNS = 16  # as many as fit a row that SQLite keeps in one piece
+WIDTH = len(Run._fields) - 1
+PAGE = 16 * WIDTH  # as many as fit a row that SQLite keeps in one piece
 
+Runs: TypeAlias = "array[int]"
 PageRow: TypeAlias = tuple[int, int, int, int, bytes]  # topic, base, end, last block, runs
 
 
-def pack(runs: Iterable[Run]) -> Iterator[PageRow]:
-    """Runs in the order of the index, as rows."""
-    page: list[Run] = []
-    topic = 0
-    for run in runs:
-        if run[0] != topic or len(page) == PAGE_RUNS:
-            if page:
-                yield pack_page(page)
-            page = []
-            topic = run[0]
-        page.append(run)
-    if page:
-        yield pack_page(page)
+def append(known: dict[int, Runs], runs: Iterable[Run]) -> int:
+    """Add runs to those of their topics; returns how many rows they have."""
+    rows = 0
+    for topic, *numbers in runs:
+        found = known.get(topic)
+        if found is None:
+            known[topic] = array("q", numbers)
+        else:
+            found.extend(numbers)
+        rows += numbers[1]
+    return rows
 
 
-def pack_page(page: list[Run]) -> PageRow:
-    numbers = array("q", [number for run in page for number in run[1:]])
-    # Later offsets are in later blocks.
-    return page[0].topic, page[0].base, page[-1].end, page[-1].block, numbers.tobytes()
+def pages(topic: int, runs: Runs) -> Iterator[PageRow]:
+    for at in range(0, len(runs), PAGE):
+        page = runs[at : at + PAGE]
+        # Later offsets are in later blocks, so the last run has the highest.
+        yield topic, page[0], page[-6] + page[-5], page[-4], page.tobytes()
 
 
-def unpack(topic: int, runs: bytes) -> list[Run]:
-    numbers = array("q", runs)
-    width = len(Run._fields) - 1
-    return [Run(topic, *numbers[at : at + width]) for at in range(0, len(numbers), width)]
+def unpack(topic: int, page: bytes) -> list[Run]:
+    runs = array("q", page)
+    return between(topic, runs, 0, count(runs))
+
+
+def between(topic: int, runs: Runs, start: int, stop: int) -> list[Run]:
+    stop = min(stop, count(runs))
+    return [Run(topic, *runs[at : at + WIDTH]) for at in range(start * WIDTH, stop * WIDTH, WIDTH)]
+
+
+def count(runs: Runs) -> int:
+    return len(runs) // WIDTH
+
+
+def blocks(runs: Runs) -> Runs:
+    return runs[2::WIDTH]
+
+
+def before(runs: Runs, offset: int) -> int:
+    """Which run is the last that begins at or below the offset; the first, where all begin above it."""
+    low, high = 0, count(runs)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if runs[middle * WIDTH] <= offset:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def from_first(runs: Runs, first: int) -> Runs:
+    """Without the runs that lie wholly below an offset."""
+    at = before(runs, first) * WIDTH
+    return runs[at + WIDTH :] if runs[at] + runs[at + 1] <= first else runs[at:]

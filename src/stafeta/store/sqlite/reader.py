@@ -31,28 +31,27 @@ class Reader:
 
     def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
         batches: list[Batch] = []
-        # In this order: a checkpoint between the two only moves runs from the first to the second.
-        recent = self._recent.find(topic, start)
-        limit = min(stop, recent[0].base) if recent else stop
-        while start < stop:
-            found = self._runs(topic, start, limit) if start < limit else []
-            runs = found or [run for run in recent if run.end > start and run.base < stop]
-            if not runs:
+        while start < stop and size > 0:
+            # In this order: a checkpoint between the two only moves runs from the first to the second.
+            recent = self._recent.find(topic, start)
+            limit = min(stop, recent[0].base) if recent else stop
+            runs = self._runs(topic, start, limit) or recent
+            if not runs or runs[0].base >= stop:
                 break
             for run in runs:
                 block = self._block(run)
-                if block is None:  # Collected since the run was found, so nobody waits for it.
-                    start = max(start, run.end)
-                    continue
-                batch = block.batch(self._names[topic], run).cut(start, stop)
-                batches.append(batch)
-                size -= batch.size
-                start = batch.end
-                if size <= 0:
-                    return batches
+                if block is not None:
+                    batches.append(block.batch(self._names[topic], run).cut(start, stop))
+                    size -= batches[-1].size
+                # Where there is none, it was collected since the run was found, and nobody waits for it.
+                start = run.end
+                if start >= stop or size <= 0:
+                    break
         return batches
 
     def _runs(self, topic: int, start: int, limit: int) -> list[Run]:
+        if start >= limit:
+            return []
         pages = self._connection.execute(schema.PAGES_FROM, (topic, topic, start, start, limit))
         runs = [run for (page,) in pages for run in unpack(topic, page)]
         return [run for run in runs if run.end > start and run.base < limit]
@@ -64,9 +63,7 @@ class Reader:
             return cached[0]
         row = self._connection.execute(schema.GET_BLOCK, (run.block,)).fetchone()
         if row is None:
-            if run in self._recent.find(run.topic, run.base)[:1] or run in self._runs(
-                run.topic, run.base, run.end
-            ):
+            if run == self._recent.at(run.topic, run.base) or run in self._runs(run.topic, run.base, run.end):
                 raise StoreDamaged(
                     f"Stored batch {run.block} is missing, which holds offsets {run.base} to {run.end - 1} of topic "
                     f"{self._names[run.topic]}. Restore the data folder from a copy."
@@ -107,9 +104,8 @@ class Reader:
 
     def _run_at(self, topic: int, offset: int) -> Run | None:
         """The last run that begins at or below the offset."""
-        recent = self._recent.find(topic, 1)
-        below = [run for run in recent if run.base <= offset]
-        if below:
-            return below[-1]
+        recent = self._recent.at(topic, offset)
+        if recent is not None:
+            return recent
         page = self._connection.execute(schema.PAGE_AT, (topic, offset)).fetchone()
         return None if page is None else [run for run in unpack(topic, page[0]) if run.base <= offset][-1]

@@ -1,24 +1,21 @@
 """Where the messages of the blocks after the last checkpoint lie: the part of the index that is only in memory."""
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from operator import attrgetter
 from threading import Lock
 
 from stafeta.store.blocks import Run
-
-_base = attrgetter("base")
+from stafeta.store.sqlite.pages import Runs, append, before, between, count, from_first
 
 
 class _Generation:
     def __init__(self) -> None:
-        self.runs: dict[int, list[Run]] = {}
+        self.runs: dict[int, Runs] = {}  # by topic
         self.blocks: set[int] = set()
         self.rows = 0
 
 
 class RecentRuns:
-    """Written by the writer's thread, read by the readers'.
+    """Written by the writer's thread, read by the reader's.
 
     Two generations: what a checkpoint is writing, and what came since it began. When it is done the first goes whole.
     """
@@ -40,52 +37,55 @@ class RecentRuns:
 
     def add(self, block: int, runs: Iterable[Run]) -> None:
         with self._lock:
-            new, known = self._new, self._new.runs
-            new.blocks.add(block)
-            for run in runs:
-                topic = run[0]
-                if topic in known:
-                    known[topic].append(run)
-                else:
-                    known[topic] = [run]
-                new.rows += run[2]
+            self._new.blocks.add(block)
+            self._new.rows += append(self._new.runs, runs)
 
-    def find(self, topic: int, start: int) -> list[Run]:
-        """The runs that hold `start` and what comes after it."""
+    def find(self, topic: int, start: int, limit: int = 256) -> list[Run]:
+        """The runs that hold `start` and what comes after it, up to `limit` of them."""
+        found: list[Run] = []
         with self._lock:
-            runs = self._old.runs.get(topic, []) + self._new.runs.get(topic, [])
-        at = bisect_right(runs, start, key=_base)
-        if at and runs[at - 1].end > start:
-            at -= 1
-        return runs[at:]
+            for generation in (self._old, self._new):
+                runs = generation.runs.get(topic)
+                if runs is not None and len(found) < limit:
+                    first = before(runs, start)
+                    found += between(topic, runs, first, first + limit - len(found))
+        return [run for run in found if run.end > start]
+
+    def at(self, topic: int, offset: int) -> Run | None:
+        """The last run that begins at or below the offset."""
+        with self._lock:
+            for generation in (self._new, self._old):
+                runs = generation.runs.get(topic)
+                if runs is not None and runs[0] <= offset:
+                    at = before(runs, offset)
+                    return between(topic, runs, at, at + 1)[0]
+        return None
 
     def release(self, topic: int, first: int) -> None:
         """Forget the runs wholly below `first`; their blocks stay until the checkpoint."""
         with self._lock:
             for generation in (self._old, self._new):
-                runs = generation.runs.pop(topic, [])
-                kept = [run for run in runs if run.end > first]
+                runs = generation.runs.pop(topic, None)
+                kept = None if runs is None else from_first(runs, first)
                 if kept:
                     generation.runs[topic] = kept
 
-    def begin(self) -> list[Run]:
+    def begin(self) -> list[tuple[int, Runs]]:
         """A checkpoint begins: all there is, in the order of the index."""
         with self._lock:
-            self._merge()
-            old = self._old.runs
-            return [run for topic in sorted(old) for run in old[topic]]
-
-    def _merge(self) -> None:
-        old, new = self._old, self._new
-        if not old.blocks:
-            self._old, self._new = new, old
-            return
-        for topic, runs in new.runs.items():
-            old.runs.setdefault(topic, []).extend(runs)
-        old.blocks |= new.blocks
-        self._new = _Generation()
+            if self._old.blocks:  # one was begun and given up
+                for topic, runs in self._new.runs.items():
+                    self._old.runs.setdefault(topic, Runs("q")).extend(runs)
+                self._old.blocks |= self._new.blocks
+            else:
+                self._old = self._new
+            self._new = _Generation()
+            return sorted(self._old.runs.items())
 
     def finish(self) -> None:
         """The checkpoint is done: the index on disk has what it covered."""
         with self._lock:
             self._old = _Generation()
+
+    def __len__(self) -> int:
+        return sum(count(runs) for generation in (self._old, self._new) for runs in generation.runs.values())

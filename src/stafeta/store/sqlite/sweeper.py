@@ -1,11 +1,13 @@
 """Giving space back as messages are collected, a portion at a time."""
 
 import sqlite3
+from array import array
 from collections import Counter
 
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
-from stafeta.store.sqlite.pages import pack_page, unpack
+from stafeta.store.sqlite.pages import blocks as blocks_of
+from stafeta.store.sqlite.pages import from_first, pages
 from stafeta.store.sqlite.writer import Writer
 
 TOPICS = 2000  # looked at in one portion
@@ -54,7 +56,7 @@ class Sweeper:
                 self._connection.execute("ROLLBACK")
             raise
         self._checkpoint.wrote(slice_)
-        self._writer.written += 4096 * len(blocks) + 512 * slice_
+        self._writer.written += 4096 * len(blocks) + 4096 * slice_
         for topic, first in swept.items():
             self._checkpoint.released(topic, first)
             if self.firsts[topic] == first:
@@ -66,14 +68,13 @@ class Sweeper:
         for base, end, packed in self._connection.execute(
             schema.PAGES_BELOW, (topic, first, limit)
         ).fetchall():
-            runs = unpack(topic, packed)
-            kept = [] if end <= first else [run for run in runs if run.end > first]
+            runs = array("q", packed)
+            kept = runs[:0] if end <= first else from_first(runs, first)
             if len(kept) == len(runs):
                 break
-            blocks += [run.block for run in runs[: len(runs) - len(kept)]]
+            blocks += blocks_of(runs[: len(runs) - len(kept)])
             self._connection.execute(schema.DROP_PAGE, (topic, base))
-            if kept:
-                self._connection.execute(schema.ADD_PAGE, pack_page(kept))
+            self._connection.executemany(schema.ADD_PAGE, pages(topic, kept))
             if len(blocks) >= limit:
                 break
         return blocks

@@ -73,7 +73,7 @@ class Writer:
         if group.checkpoint:
             self._checkpoint.finished()
         self._checkpoint.begin_if_due(self.last_block)
-        self.written += 512 * slice_
+        self.written += 4096 * slice_
 
     def _blocks(self, group: Group, ends: dict[int, tuple[int, int]]) -> Iterator[tuple[int, list[Run]]]:
         block = self.last_block
