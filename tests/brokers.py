@@ -49,9 +49,13 @@ class BrokerProcess:
         """SIGKILL: what was not on disk is gone."""
         self._end(signal.SIGKILL)
 
-    def stop(self) -> int:
-        """SIGTERM: drains and leaves. Returns the exit code."""
-        return self._end(signal.SIGTERM)
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """SIGTERM, or SIGINT: drains and leaves. Returns the exit code."""
+        return self._end(number)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal that does not end it."""
+        os.kill(self.pid, number)
 
     def restart(self) -> "BrokerProcess":
         """Kills it and starts it again."""

@@ -164,7 +164,9 @@ def test_noise_costs_a_few_lines_however_long_it_is(
         pytest.param(frame(b"", more=True), id="a-delimiter-only"),
         pytest.param(frame(b"", more=True) + frame(b"x" * 5000)[:2000], id="half-a-frame"),
         pytest.param(frame(b"", more=True) + b"\x02\0\0\0", id="half-a-length"),
-        pytest.param(frame(b"", more=True) + b"\x02" + struct.pack(">Q", 15 * MIB), id="a-length-and-no-more"),
+        pytest.param(
+            frame(b"", more=True) + b"\x02" + struct.pack(">Q", 15 * MIB), id="a-length-and-no-more"
+        ),
     ],
 )
 def test_half_a_request_is_forgotten_with_its_connection(

@@ -4,7 +4,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from stafeta.errors import (
@@ -58,31 +58,44 @@ def connect(folder: Path, *, durability: str, read_only: bool = False) -> sqlite
     if read_only:
         connection.execute("PRAGMA query_only = ON")
         return connection
-    connection.execute(f"PRAGMA page_size = {PAGE}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    if (
+        connection.execute("PRAGMA page_count").fetchone()[0] == 0
+    ):  # else it would write, which a full disk refuses
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA journal_size_limit = 67108864")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'fsync' else 'NORMAL'}")
     return connection
 
 
-def migrate(connection: sqlite3.Connection, folder: Path) -> None:
-    """Bring the database to this program's version, or say why that cannot be."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    owner = connection.execute("PRAGMA application_id").fetchone()[0]
-    if (
-        owner != schema.APPLICATION_ID
-        and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    ):
-        raise StoreVersion(
-            f"{folder / DATABASE} is a database of another program. Choose another folder with --data."
-        )
+def check_version(folder: Path) -> None:
+    """Refuse a database that is not ours to change, before anything is changed."""
+    path = folder / DATABASE
+    if not path.exists():
+        return
+    with closing(sqlite3.connect(path.absolute().as_uri() + "?mode=ro", uri=True)) as connection:
+        version, owner = _version(connection)
+        empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+    if owner != schema.APPLICATION_ID and not empty:
+        raise StoreVersion(f"{path} is a database of another program. Choose another folder with --data.")
     if version > len(schema.MIGRATIONS):
         raise StoreVersion(
             f"The data folder {folder} was written by a newer Stafeta (its format is {version}, this program knows "
             f"{len(schema.MIGRATIONS)}). Run that version or a later one."
         )
+
+
+def _version(connection: sqlite3.Connection) -> tuple[int, int]:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    return version, owner
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the database to this program's version."""
+    version, _ = _version(connection)
     if version == len(schema.MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")

@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -32,7 +33,7 @@ from stafeta.store.port import (
 )
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
-from stafeta.store.sqlite.folder import DATABASE, connect, lock, migrate, told
+from stafeta.store.sqlite.folder import DATABASE, check_version, connect, lock, migrate, told
 from stafeta.store.sqlite.pages import unpack
 from stafeta.store.sqlite.reader import Reader, load
 from stafeta.store.sqlite.recent import RecentRuns
@@ -80,8 +81,9 @@ class SqliteStore:
     def _open(self) -> Snapshot:
         self._held = lock(self._folder)
         try:
+            check_version(self._folder)
             writing = self._connect(read_only=False)
-            migrate(writing, self._folder)
+            migrate(writing)
             snapshot, meta, ends = self._load(writing)
             reading = self._connect(read_only=True)
             self._copier = self._connect(read_only=False)
@@ -177,7 +179,8 @@ class SqliteStore:
             if topic.first > 1:
                 self._sweeper.firsts[topic.id] = topic.first
         if self._wal_size() > WAL_LIMIT:
-            self._copier.execute("PRAGMA wal_checkpoint(RESTART)")
+            with suppress(sqlite3.Error):  # the commit is done, whatever becomes of this
+                self._copier.execute("PRAGMA wal_checkpoint(RESTART)")
 
     def _wal_size(self) -> int:
         try:
