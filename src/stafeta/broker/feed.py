@@ -7,7 +7,7 @@
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stafeta.broker.log import in_order
@@ -108,11 +108,8 @@ class Feed:
 
     def close(self) -> None:
         """End the live subscriptions; the durable ones go on holding what comes."""
-        for subscription in self._live_last():
+        for subscription in self._subscriptions.values():
             self._broker.unwatch(subscription, self._wake)
             if not subscription.durable:
                 self._broker.unsubscribe(self.client, subscription.filter)
         self._subscriptions.clear()
-
-    def _live_last(self) -> Iterator[Subscription]:
-        yield from sorted(self._subscriptions.values(), key=lambda subscription: not subscription.durable)

@@ -55,6 +55,7 @@ def connect(folder: Path, *, durability: str, read_only: bool = False) -> sqlite
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA cache_size = -16384")
     connection.execute("PRAGMA mmap_size = 0")
+    connection.execute("PRAGMA secure_delete = OFF")  # some builds overwrite what is deleted, through the log
     if read_only:
         connection.execute("PRAGMA query_only = ON")
         return connection
