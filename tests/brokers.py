@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 _LISTENING = re.compile(r"zeromq: listening on (tcp://\S+):(\d+)")
 _PATIENCE = 30.0
@@ -27,7 +28,7 @@ class BrokerProcess:
         self._ended = True
         self._reader = threading.Thread()
 
-    def start(self) -> "BrokerProcess":
+    def start(self) -> Self:
         """Starts it and waits until it listens."""
         assert self._process is None, "the broker runs already"
         with self._told:
@@ -57,7 +58,7 @@ class BrokerProcess:
         """Sends a signal that does not end it."""
         os.kill(self.pid, number)
 
-    def restart(self) -> "BrokerProcess":
+    def restart(self) -> Self:
         """Kills it and starts it again."""
         self.kill()
         return self.start()
@@ -95,7 +96,7 @@ class BrokerProcess:
         assert found is not None, f"no line has {part!r}:\n{self.stderr}"
         return found
 
-    def __enter__(self) -> "BrokerProcess":
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

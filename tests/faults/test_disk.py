@@ -69,7 +69,9 @@ def test_a_full_disk_refuses_loses_nothing_and_recovers(small_disk: Path, tmp_pa
             client.flush()
         assert peer.ask("PUT t after") == "ACK"
         stored += ["z" * 20_000, "after"]
-        assert broker.stderr.count("messages are refused") == 2, "a line a fault and a start, not a line a message"
+        assert broker.stderr.count("messages are refused") == 2, (
+            "a line a fault and a start, not a line a message"
+        )
         assert "messages are stored again" in broker.stderr
         broker.restart()
         with Peer(broker.address) as again:

@@ -442,3 +442,23 @@ def test_a_pipeline_does_not_hold_up_others(small: BrokerProcess, dealer: Peer, 
         assert other.ask(f"PUT {topic} finally") == "ACK"
     assert ack_body(json.loads(dealer.receive())) == {"publication": "finally", "publication_id": 1}
     assert dealer.receive().startswith("LOGIN:")
+
+
+def test_replies_stay_in_order_when_they_are_read_late(lasting: BrokerProcess, topic: str) -> None:
+    rounds, count, topics = 40, 50, 300
+    with Peer(lasting.address) as peer:
+        for number in range(topics):
+            peer.send(f"SUB a {topic}/{number}")
+        assert [peer.receive() for _ in range(topics)] == ["ACK"] * topics
+    # More than the door holds for it: some replies wait for it while a later request waits for a message.
+    with Peer(lasting.address, deaf=True) as late:
+        for number in range(rounds):
+            for _ in range(count):
+                late.send(request("TOPICS", filter=f"{topic}/+"))
+            late.send(request("GET", f"{topic}/{number}", "a", last_publication_id=0, limit=1, wait=0.05))
+            late.send("wrong")
+        for _ in range(rounds):
+            for _ in range(count):
+                assert late.receive().startswith('{"type":"ACK","body":{"topics":[')
+            assert late.receive() == '{"type":"ACK","body":{"publications":[]}}'
+            assert late.receive().startswith("BAD_REQUEST")
