@@ -58,6 +58,7 @@ class Broker(Registry):
         topics = self._restore(snapshot)
         for topic_id, name, state in snapshot.producers:
             self._producers(topics[topic_id])[name] = Producer.decode(state)
+            self._take(name)
         for topic_id, batch in snapshot.recent:
             self._replay(topics[topic_id], batch)
         self.staging.recover(snapshot)
@@ -216,6 +217,7 @@ class Broker(Registry):
         found = producers.get(name)
         if found is None:
             found = producers[name] = Producer()
+            self._take(name)
         return found
 
     def _producers(self, topic: Topic) -> dict[str, Producer]:
@@ -228,14 +230,16 @@ class Broker(Registry):
     async def fetch(self, subscription: Subscription, topics: Iterable[Topic], size: int) -> list[Batch]:
         """What the subscription has not acknowledged on these topics, in order, up to about `size` bytes."""
         found: list[tuple[list[Batch], bool]] = []
-        for topic in topics:
+        # As of one instant: else what is committed while one topic is read would come before what it came after.
+        ends = [(topic, topic.visible) for topic in topics]
+        for topic, visible in ends:
             cursor = topic.cursors.get(subscription)
-            if cursor is None or cursor.floor >= topic.visible:
+            if cursor is None or cursor.floor >= visible:
                 continue
             batches: list[Batch] = []
             left = size
             more = False
-            for start, stop in cursor.pending(topic.visible):
+            for start, stop in cursor.pending(visible):
                 if left <= 0:
                     more = True
                     break

@@ -53,8 +53,10 @@ class Feed:
         while True:
             await self._news.wait()
             found: list[tuple[list[Batch], bool]] = []
-            for topic in list(self._ready):
-                batches, more = await self._read(topic, size)
+            # As of one instant: else what is committed while one topic is read would come before what it came after.
+            ends = [(topic, topic.visible) for topic in self._ready]
+            for topic, end in ends:
+                batches, more = await self._read(topic, end, size)
                 found.append((batches, more))
             ordered = in_order(found)
             for batch in ordered:
@@ -67,7 +69,7 @@ class Feed:
             if ordered:
                 return ordered
 
-    async def _read(self, topic: Topic, size: int) -> tuple[list[Batch], bool]:
+    async def _read(self, topic: Topic, end: int, size: int) -> tuple[list[Batch], bool]:
         subscriptions = self._covering(topic)
         if not subscriptions:
             return [], False
@@ -76,7 +78,6 @@ class Feed:
         if not any(subscription.durable for subscription in subscriptions):
             self._check_lag(topic, min(cursor.floor for cursor in cursors))
         batches: list[Batch] = []
-        end = topic.visible
         for a, b in cursors[0].pending(end) if len(cursors) == 1 else iter([(start, end)]):
             if b > start and size > 0:
                 read = await self._broker.log.read(topic, max(a, start), b, size)

@@ -37,6 +37,7 @@ class Registry:
         self._last_subscription = 0
         self._subscriptions = 0
         self._client_id = 0
+        self._taken: set[str] = set()  # ids above it under which somebody counts who never asked for one
 
     def _restore(self, snapshot: Snapshot) -> dict[int, Topic]:
         """Returns the topics by their ids."""
@@ -138,12 +139,17 @@ class Registry:
         """A client id that was never given out, nor is in use."""
         before = self._client_id
         self._client_id += 1
-        while str(self._client_id) in self.clients:
+        while str(self._client_id) in self.clients or str(self._client_id) in self._taken:
             self._client_id += 1
         pending = self.commits.pending
         pending.group.client_id = self._client_id
         pending.undo.append(lambda: setattr(self, "_client_id", before))
         return self._client_id
+
+    def _take(self, client: str) -> None:
+        """Never give this id to anyone: his messages would be taken for retries of what was published under it."""
+        if client.isdecimal() and int(client) > self._client_id:
+            self._taken.add(client)
 
     def subscription(self, client: str, name: str) -> Subscription:
         """The client's subscription to this filter, or one that covers this topic."""

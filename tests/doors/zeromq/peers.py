@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -21,12 +20,12 @@ class Peer:
     ) -> None:
         self._delimiter: list[bytes] = [] if kind == zmq.REQ else [b""]
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
-        self.socket.linger = 0
-        self.socket.sndhwm = 0
-        self.socket.rcvhwm = 1 if deaf else 0  # how many replies it takes in unread; 0 is any number
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.SNDHWM, 0)
+        self.socket.setsockopt(zmq.RCVHWM, 1 if deaf else 0)  # replies it takes in unread; 0 is any number
         if deaf:
-            self.socket.rcvbuf = 1 << 16
-        self.socket.rcvtimeo = self.socket.sndtimeo = int(patience * 1000)
+            self.socket.setsockopt(zmq.RCVBUF, 1 << 16)
+        self.socket.setsockopt(zmq.RCVTIMEO, int(patience * 1000))
         self.socket.connect(address)
 
     def ask(self, request: str | bytes) -> str:
@@ -99,15 +98,39 @@ def read_get(reply: str) -> list[tuple[int, str]]:
     return [(int(id_), text) for id_, _, text in messages]
 
 
-def insist(address: str, body: str, tries: Sequence[float] = (5.0,) * 6) -> str:
-    """The lazy pirate: sends a request, and again on a new socket where no reply came in time."""
-    for timeout in tries:
-        with Peer(address, zmq.REQ, timeout) as peer:
+class LazyPirate:
+    """Asks until it is answered: where no reply comes in time, again on a new socket."""
+
+    def __init__(self, address: str, timeout: float = 5.0, tries: int = 6) -> None:
+        self._address = address
+        self._timeout = timeout
+        self._tries = tries
+        self._peer: Peer | None = None
+        self.retries = 0
+
+    def ask(self, body: str) -> str:
+        for _ in range(self._tries):
+            if self._peer is None:
+                self._peer = Peer(self._address, zmq.REQ, self._timeout)
             try:
-                return peer.ask(body)
+                return self._peer.ask(body)
             except zmq.Again:
-                continue
-    raise AssertionError(f"no reply to {body[:200]}")
+                self.retries += 1
+                self.close()
+        raise AssertionError(f"no reply to {body[:200]}")
+
+    def close(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+    def __enter__(self) -> "LazyPirate":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def works(broker: BrokerProcess, topic: str) -> bool:

@@ -11,7 +11,7 @@ from stafeta.doors.zeromq.codec import BadRequest, Delivery, Get, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import InvalidMessage
-from stafeta.message import Kind, RowBatch
+from stafeta.message import Kind, Row, RowBatch
 from tests.doors.zeromq.peers import read_get
 
 TEXT = TextDialect()
@@ -24,7 +24,7 @@ sizes = st.integers(0, 300)
 
 def delivery(messages: list[bytes], *, by_position: bool = False) -> Delivery:
     """Messages from offset 5 and position 70 on, in batches of three."""
-    rows = [
+    rows: list[Row] = [
         (70 + 2 * at, 1_700_000_000_000_000 + at, "p", "", int(Kind.STRING), None, message)
         for at, message in enumerate(messages)
     ]

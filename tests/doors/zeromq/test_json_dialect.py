@@ -3,8 +3,9 @@
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,12 @@ def texts(peer: Peer, topic: str, client: str, after: int = 0) -> list[str]:
     return found
 
 
+def first_kept(peer: Peer, topic: str) -> int:
+    """The lowest id that the topic still holds."""
+    (line,) = peer.acked("TOPICS", filter=topic)["topics"]
+    return int(line["first"])
+
+
 # --- the table
 
 
@@ -89,10 +96,6 @@ def test_unsubscribing_has_no_body_in_its_reply(peer: Peer, topic: str) -> None:
 def test_getting_gives_the_first_message_after_an_id_and_acknowledges_up_to_it(
     peer: Peer, topic: str
 ) -> None:
-    def first() -> int:
-        (line,) = peer.acked("TOPICS", filter=topic)["topics"]
-        return int(line["first"])
-
     peer.acked("SUB", topic, "a")
     for number, text in enumerate(["one", "", 'three: ș🙂 " \\ \0'], 1):
         assert put(peer, topic, "p", number, text) == number
@@ -102,11 +105,11 @@ def test_getting_gives_the_first_message_after_an_id_and_acknowledges_up_to_it(
             "publication_id": 1,
         }
     assert peer.acked("GET", topic, "a", last_publication_id=1) == {"publication": "", "publication_id": 2}
-    wait_until(lambda: first() == 2)
+    wait_until(lambda: first_kept(peer, topic) == 2)
     assert peer.acked("GET", topic, "a", last_publication_id=2)["publication"] == 'three: ș🙂 " \\ \0'
     nothing = peer.acked("GET", topic, "a", last_publication_id=3)
     assert nothing["publication_id"] == -1
-    wait_until(lambda: first() == 4)
+    wait_until(lambda: first_kept(peer, topic) == 4)
     # An older id than before is a retry; what is gone stays gone.
     assert peer.acked("GET", topic, "a", last_publication_id=1)["publication_id"] == -1
     assert peer.acked("GET", topic, "a", last_publication_id=-1)["publication_id"] == -1
@@ -252,29 +255,24 @@ def test_a_repeated_counter_is_a_retry_and_answered_as_the_first_time(peer: Peer
     assert texts(peer, topic, "a") == ["first", "second"]
 
 
-def test_a_retry_is_recognised_after_a_restart_and_after_it_was_collected(broker: BrokerProcess) -> None:
-    for end in (broker.kill, broker.stop):
+@pytest.mark.parametrize("end", [BrokerProcess.kill, BrokerProcess.stop], ids=["kill", "stop"])
+def test_a_retry_is_recognised_after_a_restart_and_after_it_was_collected(
+    tmp_path: Path, end: Callable[[BrokerProcess], object]
+) -> None:
+    with BrokerProcess(tmp_path / "data", "--set", "store.sweep=20ms") as broker:
         with Peer(broker.address) as peer:
-            topic = f"t/{end.__name__}"
-            peer.acked("SUB", topic, "a")
-            assert put(peer, topic, "p", 9_999_999, "one") == 1
-            assert put(peer, topic, "p", 3, "two") == 2
-            peer.acked("GET", topic, "a", last_publication_id=2)
-            (line,) = peer.acked("TOPICS", filter=topic)["topics"]
-            assert line["next"] == 3
-            wait_until(lambda peer=peer, topic=topic: _first(peer, topic) == 3)
-        end()
+            peer.acked("SUB", "t", "a")
+            assert put(peer, "t", "p", 9_999_999, "one") == 1
+            assert put(peer, "t", "p", 3, "two") == 2
+            peer.acked("GET", "t", "a", last_publication_id=2)
+            wait_until(lambda: first_kept(peer, "t") == 3)
+        end(broker)
         broker.start()
         with Peer(broker.address) as peer:
-            assert put(peer, topic, "p", 3, "two") == 2
-            assert put(peer, topic, "p", 9_999_999, "one") == 1
-            assert put(peer, topic, "p", 4, "three") == 3
-            assert texts(peer, topic, "a", 2) == ["three"]
-
-
-def _first(peer: Peer, topic: str) -> int:
-    (line,) = peer.acked("TOPICS", filter=topic)["topics"]
-    return int(line["first"])
+            assert put(peer, "t", "p", 3, "two") == 2
+            assert put(peer, "t", "p", 9_999_999, "one") == 1
+            assert put(peer, "t", "p", 4, "three") == 3
+            assert texts(peer, "t", "a", 2) == ["three"]
 
 
 def test_counters_drawn_at_random_are_no_retries_however_they_fall(peer: Peer, topic: str) -> None:
@@ -308,6 +306,20 @@ def test_a_put_without_a_counter_is_always_new(peer: Peer, topic: str) -> None:
     peer.acked("SUB", topic, "a")
     for id_ in (1, 2):
         assert peer.acked("PUT", topic, "p", publication="same") == {"current_publication_id": id_}
+
+
+def test_an_id_that_somebody_counts_under_is_not_given_to_another(broker: BrokerProcess) -> None:
+    with Peer(broker.address) as peer:
+        peer.acked("SUB", "t", "reader")
+        assert put(peer, "t", "1", 500, "never asked for its id") == 1
+        assert put(peer, "t", "3", 1, "nor did this one") == 2
+        assert peer.acked("REQUEST_ID") == {"id": "2"}
+    for end in (broker.kill, broker.stop):
+        end()
+        broker.start()
+    with Peer(broker.address) as peer:
+        assert peer.acked("REQUEST_ID") == {"id": "4"}
+        assert sequence(peer, "t", "4", 1, "new") == (3, 3)
 
 
 # --- lost replies

@@ -47,7 +47,11 @@ def no_harm(visited: BrokerProcess, topic: str) -> Iterator[None]:
 def new_lines(visited: BrokerProcess) -> Callable[[], list[str]]:
     """What the broker has logged since the test began."""
     begin = len(visited.stderr)
-    return lambda: visited.stderr[begin:].splitlines()
+
+    def lines() -> list[str]:
+        return visited.stderr[begin:].splitlines()
+
+    return lines
 
 
 def memory(broker: BrokerProcess) -> int:
@@ -206,7 +210,7 @@ def test_a_frame_of_100_mb_from_a_real_client_is_not_answered(
     visited: BrokerProcess, new_lines: Callable[[], list[str]], topic: str
 ) -> None:
     with Peer(visited.address, zmq.DEALER, 1.0) as peer:
-        peer.socket.reconnect_ivl = -1
+        peer.socket.setsockopt(zmq.RECONNECT_IVL, -1)
         peer.ask(f"SUB a {topic}")
         peer.send(f"PUT {topic} ".encode() + b"x" * 100_000_000)
         wait_until(lambda: any(" disconnected" in line for line in new_lines()))

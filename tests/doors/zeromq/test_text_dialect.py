@@ -295,7 +295,7 @@ def test_an_id_that_no_message_has_is_a_bad_request_and_nothing_is_acknowledged(
         (b"ACK a t 1,,2", "'' is not a message id; ACK takes numbers separated by commas."),
         (b"ACK a t one", "'one' is not a message id; ACK takes numbers separated by commas."),
         (b"ACK a t -1", "'-1' is not a message id; ACK takes numbers separated by commas."),
-        ("ACK a t ١".encode(), "'١' is not a message id; ACK takes numbers separated by commas."),
+        ("ACK a t ²".encode(), "'²' is not a message id; ACK takes numbers separated by commas."),
         (
             b"ACK a t " + b"9" * 400,
             f"'{'9' * 20}' is not a message id; ACK takes numbers separated by commas.",

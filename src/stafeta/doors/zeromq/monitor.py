@@ -59,9 +59,15 @@ class Monitor:
 
 
 def _peer(descriptor: int) -> str:
+    copy = None
     try:
-        with sockets.socket(fileno=os.dup(descriptor)) as copy:
-            host, port, *_ = copy.getpeername()
+        copy = os.dup(descriptor)
+        with sockets.socket(fileno=copy) as connection:
+            copy = None  # the socket closes it
+            host, port, *_ = connection.getpeername()
             return f"{host}:{port}"
-    except OSError:
+    except OSError:  # gone already, and perhaps the descriptor is something else's by now
         return "unknown"
+    finally:
+        if copy is not None:
+            os.close(copy)
