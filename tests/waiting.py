@@ -14,6 +14,6 @@ def wait_until(condition: Callable[[], T], patience: float = PATIENCE) -> T:
     """Waits until the condition gives something true, and returns that."""
     deadline = time.monotonic() + patience
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"it has not come true within {patience:g} s: {found!r}"
+        assert time.monotonic() < deadline, f"it has not come true within {patience:g} s"
         time.sleep(_INTERVAL)
     return found

@@ -117,7 +117,7 @@ class Broker(Registry):
                 dirty.add(topic)
             if topic.watched:
                 watched.append(topic)
-        self.log.add(fresh, pending.size)
+        self.log.add(fresh)
         for topic in watched:
             for subscription in list(topic.watched or ()):
                 for watcher in list(subscription.watchers):

@@ -20,16 +20,18 @@ class Log:
             deque()
         )  # what is in memory, and its cost
 
-    def add(self, group: list[tuple[Topic, RowBatch]], size: int) -> None:
+    def add(self, group: list[tuple[Topic, RowBatch]]) -> None:
         """Keep what was just committed for those who read it right away."""
-        rows = 0
+        group = [(topic, batch) for topic, batch in group if topic.warm]
+        cost = 0
         for topic, batch in group:
-            rows += batch.count
+            cost += batch.size + ROW_COST * batch.count
             if topic.tail is None:
                 topic.tail = [batch]
             else:
                 topic.tail.append(batch)
-        cost = size + ROW_COST * rows
+        if not group:
+            return
         self._groups.append((group, cost))
         self._size += cost
         while self._size > self._limit:
@@ -38,13 +40,16 @@ class Log:
             for topic, batch in oldest:
                 if topic.tail and topic.tail[0] is batch:
                     del topic.tail[0]
-                    topic.tail = topic.tail or None
+                    if not topic.tail:
+                        topic.tail = None
+                        topic.warm = False
 
     async def read(self, topic: Topic, start: int, stop: int, size: int) -> list[Batch]:
         """Batches in order from `start` up to `stop`, or until `size` bytes of payload are passed."""
         start = max(start, topic.first)
         stop = min(stop, topic.visible)
         tail = topic.tail
+        topic.warm = True
         if start >= stop:
             return []
         if tail is None or start < tail[0].base:

@@ -56,6 +56,7 @@ class Topic:
         "retention",
         "tail",
         "visible",
+        "warm",
         "watched",
     )
 
@@ -68,6 +69,7 @@ class Topic:
         self.watched: dict[Subscription, None] | None = None  # the subscriptions that have watchers
         self.producers: dict[str, Producer] | None = None
         self.tail: list[RowBatch] | None = None  # the newest messages, where they are still in memory
+        self.warm = False  # someone reads it, so its newest messages are kept there
 
     def record(self) -> TopicRecord:
         return TopicRecord(self.id, self.name, self.first, self.next, self.exists, self.keeps_last)
