@@ -12,7 +12,7 @@ from stafeta.store.sqlite.writer import Writer
 
 TOPICS = 2000  # looked at in one portion
 RUNS = 20_000  # deleted in one portion
-PAGES = 2_000  # returned to the file system in one portion
+PAGES = 500  # returned to the file system in one portion
 SPARE = 256  # free pages are left for new messages: this many, or a fourth of the file
 
 
@@ -23,12 +23,17 @@ class Sweeper:
         self._connection = connection
         self._checkpoint = checkpoint
         self._writer = writer
+        self._seen = 0  # the last block when it was last called
         self.firsts: dict[int, int] = {}  # topics in which something may lie below the first offset kept
 
     def sweep(self) -> bool:
+        idle = self._writer.last_block == self._seen
         self._drop_runs()
         self._checkpoint.begin_if_due(self._writer.last_block)
-        return self._return_pages() or bool(self.firsts) or self._checkpoint.under_way
+        pages_left = self._return_pages()
+        self._seen = self._writer.last_block
+        # Returning pages moves others about; while messages come in, that has time.
+        return bool(self.firsts) or self._checkpoint.under_way or (pages_left and idle)
 
     def _drop_runs(self) -> None:
         if not self.firsts and not self._checkpoint.under_way:
