@@ -34,6 +34,7 @@ GC_INTERVAL = 60.0
 
 def run(config: Config, reload: Callable[[], Config]) -> int:
     """Serve until SIGTERM or SIGINT."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     logs.configure(config.log_format, config.log_level)
     _raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
