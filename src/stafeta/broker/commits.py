@@ -30,7 +30,7 @@ class Pending:
         self.rows: dict[Topic, list[Row]] = {}  # those of them that still grow
         self.topics: set[Topic] = set()
         self.cursors: dict[tuple[Subscription, Topic], Cursor | None] = {}
-        self.producers: set[tuple[Topic, str]] = set()  # undone by `before`
+        self.producers: set[tuple[Topic, str]] = set()  # those whose state changed
         self.undo: list[Callable[[], None]] = []
         self.size = 0
         self.asked = False  # someone waits for it, even if it is empty

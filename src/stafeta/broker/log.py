@@ -16,9 +16,8 @@ class Log:
         self._store = store
         self._limit = tail
         self._size = 0
-        self._groups: deque[tuple[list[tuple[Topic, RowBatch]], int]] = (
-            deque()
-        )  # what is in memory, and its cost
+        # What is in memory, the oldest commit first, and its cost.
+        self._groups: deque[tuple[list[tuple[Topic, RowBatch]], int]] = deque()
 
     def add(self, group: list[tuple[Topic, RowBatch]]) -> None:
         """Keep what was just committed for those who read it right away."""

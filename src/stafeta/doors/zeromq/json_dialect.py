@@ -80,7 +80,7 @@ class JsonDialect:
     def done(self) -> bytes:
         return b'{"type":"ACK"}'
 
-    def stored(self, request: Put, offset: int) -> bytes:
+    def stored(self, offset: int) -> bytes:
         return b'{"type":"ACK","body":{"current_publication_id":%d}}' % offset
 
     def messages(self, request: Get, delivery: Delivery, size: int) -> bytes:

@@ -63,7 +63,7 @@ class TextDialect:
     def done(self) -> bytes:
         return b"ACK"
 
-    def stored(self, request: Put, offset: int) -> bytes:
+    def stored(self, offset: int) -> bytes:
         return b"ACK"
 
     def messages(self, request: Get, delivery: Delivery, size: int) -> bytes:

@@ -35,7 +35,7 @@ def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> byte
                 offset = broker.publish(topic, payload, kind, source, client)
             else:
                 offset = broker.publish_once(topic, payload, client, counter, kind, source)
-            return dialect.stored(request, offset)
+            return dialect.stored(offset)
         case PutSequence(topic, payloads, kind, client, sequence):
             return stored_sequence(*broker.publish_sequence(topic, payloads, client, sequence, kind, source))
         case Subscribe(client, filter_):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from threading import Lock
 
 from stafeta.store.blocks import Run
-from stafeta.store.sqlite.pages import Runs, append, before, between, count, from_first
+from stafeta.store.sqlite.pages import Runs, append, before, between, from_first
 
 
 class _Generation:
@@ -86,6 +86,3 @@ class RecentRuns:
         """The checkpoint is done: the index on disk has what it covered."""
         with self._lock:
             self._old = _Generation()
-
-    def __len__(self) -> int:
-        return sum(count(runs) for generation in (self._old, self._new) for runs in generation.runs.values())

@@ -111,9 +111,8 @@ class SqliteStore:
         meta: dict[str, int] = dict(connection.execute(schema.META).fetchall())
         mark = meta.get("checkpoint", 0)
         topics: dict[int, TopicRecord] = {}
-        ends: dict[
-            int, tuple[int, int]
-        ] = {}  # of each topic: its next offset and the size of all it ever held
+        # Of each topic: its next offset, and the size of all it ever held.
+        ends: dict[int, tuple[int, int]] = {}
         if meta.get("unfinished"):
             connection.execute(schema.DROP_UNFINISHED, (mark,))
         for id_, name, first, next_, present, keeps_last, page in connection.execute(schema.TOPICS):
@@ -200,9 +199,8 @@ class SqliteStore:
 
     async def sweep(self) -> bool:
         more = await self._on(self._write_thread, self._sweeper.sweep)
-        self._copy_if_due(
-            WAL_COPY if more else WAL_COPY_IDLE
-        )  # the file shrinks when the pages' end is copied
+        # The file shrinks when what was returned is copied.
+        self._copy_if_due(WAL_COPY if more else WAL_COPY_IDLE)
         return more
 
     # --- reading
