@@ -112,6 +112,10 @@ class Batch(ABC):
     @abstractmethod
     def positions(self) -> Sequence[int]: ...
 
+    @property
+    @abstractmethod
+    def last_position(self) -> int: ...
+
 
 class RowBatch(Batch):
     """A batch of messages that came one by one."""
@@ -149,3 +153,7 @@ class RowBatch(Batch):
     @property
     def positions(self) -> Sequence[int]:
         return [row[POSITION] for row in self.rows]
+
+    @property
+    def last_position(self) -> int:
+        return self.rows[-1][POSITION]

@@ -11,98 +11,13 @@ from stafeta.errors import (
     BrokerClosed,
     InvalidMessage,
     InvalidName,
-    Lagging,
     LimitReached,
     NoSuchOffset,
     NoSuchTopic,
     StoreFull,
 )
-from stafeta.message import Batch
+from tests.broker.batches import texts
 from tests.broker.stores import FailingMemory, FailingSqlite, run
-
-
-def texts(batches: list[Batch]) -> list[str]:
-    return [f"{batch.topic}={payload.decode()}" for batch in batches for payload in batch.payloads]
-
-
-def test_a_feed_hands_out_several_topics_in_the_order_of_publication() -> None:
-    async def work() -> None:
-        broker = await Broker.open(FailingMemory())
-        feed = broker.feed("c")
-        feed.subscribe("a/+", durable=False)
-        feed.subscribe("a/x", durable=True)
-        for at, name in enumerate(["a/x", "a/y", "a/x", "a/z", "a/y"]):
-            broker.publish(name, b"%d" % at)
-        await broker.receipt()
-        received = texts(await feed.next(1 << 20))
-        assert received == ["a/x=0", "a/y=1", "a/x=2", "a/z=3", "a/y=4"], "each once, in order"
-
-    run(work())
-
-
-@pytest.mark.parametrize("tail", [0, 1 << 20])
-def test_a_slow_feed_is_served_from_the_log(tmp_path: Path, tail: int) -> None:
-    async def work() -> None:
-        broker = await Broker.open(FailingSqlite(tmp_path), tail=tail)
-        feed = broker.feed("c")
-        feed.subscribe("#", durable=False)
-        expected: list[str] = []
-        for at in range(300):
-            name = f"t/{at % 3}"
-            broker.publish(name, b"%d" % at, create=True)
-            expected.append(f"{name}={at}")
-            if at % 7 == 0:
-                await broker.receipt()
-        await broker.receipt()
-        received: list[str] = []
-        while len(received) < 300:
-            batches = await feed.next(50)
-            received += texts(batches)
-            feed.done(batches)
-            await broker.collector.collect()
-        assert received == expected
-        await broker.close()
-
-    run(work())
-
-
-def test_a_live_subscription_that_lags_too_far_is_ended() -> None:
-    async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(lag=10))
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=False)
-        for _ in range(11):
-            broker.publish("t", b"x")
-        await broker.receipt()
-        with pytest.raises(Lagging, match="11 messages behind"):
-            await feed.next(1 << 20)
-        feed.close()
-        with pytest.raises(NoSuchTopic):
-            broker.topic("t")
-
-    run(work())
-
-
-def test_a_durable_feed_goes_on_where_it_was(tmp_path: Path) -> None:
-    async def work() -> None:
-        broker = await Broker.open(FailingSqlite(tmp_path))
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=True)
-        broker.publish("t", b"1")
-        broker.publish("t", b"2")
-        await broker.receipt()
-        batches = await feed.next(1)
-        feed.done([batches[0].cut(1, 2)])
-        feed.close()
-        broker.publish("t", b"3")
-        await broker.close()
-        broker = await Broker.open(FailingSqlite(tmp_path))
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=True)
-        assert texts(await feed.next(1 << 20)) == ["t=2", "t=3"]
-        await broker.close()
-
-    run(work())
 
 
 def test_a_live_subscription_can_become_durable(tmp_path: Path) -> None:

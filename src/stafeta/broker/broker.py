@@ -21,7 +21,7 @@ from stafeta.broker.registry import Registry
 from stafeta.broker.sessions import Sessions
 from stafeta.broker.staging import Staging
 from stafeta.broker.topic import Retention, Subscription, Topic
-from stafeta.errors import InvalidMessage, NoSuchOffset
+from stafeta.errors import InvalidMessage, NoSuchOffset, StafetaError
 from stafeta.message import COUNTER, PRODUCER, Batch, Kind, RowBatch
 from stafeta.store.port import Group, Promotion, Snapshot, Store
 
@@ -38,6 +38,7 @@ class Broker(Registry):
         self.sessions = Sessions()
         self.log = Log(store, tail)
         self.staging = Staging(self)
+        self.visible_position = 1  # that of the first message that is not durable yet
         self._store = store
         self._time = 0
 
@@ -62,7 +63,7 @@ class Broker(Registry):
         for topic_id, batch in snapshot.recent:
             self._replay(topics[topic_id], batch)
         self.staging.recover(snapshot)
-        self.commits.position = snapshot.position
+        self.commits.position = self.visible_position = snapshot.position
 
     def _replay(self, topic: Topic, batch: Batch) -> None:
         """Learn again what a batch says of its producers."""
@@ -117,6 +118,7 @@ class Broker(Registry):
                 dirty.add(topic)
             if topic.watched:
                 watched.append(topic)
+        self.visible_position = group.position
         self.log.add(fresh)
         for topic in watched:
             for subscription in list(topic.watched or ()):
@@ -140,8 +142,10 @@ class Broker(Registry):
         counter: int | None = None,
         *,
         create: bool = False,
+        keep_last: bool = False,
     ) -> int:
-        """Append one message; returns its offset."""
+        """Append one message; returns its offset. With `keep_last` the topic keeps its last message from now on, for
+        those who come later."""
         topic = self.topics.get(name)
         if topic is None or not topic.exists:
             topic = self.topic_for(name, create=create)
@@ -150,6 +154,8 @@ class Broker(Registry):
                 f"The message is {len(payload)} bytes long; at most {self.limits.payload} are allowed "
                 "(limits.max_payload)."
             )
+        if keep_last and not topic.keeps_last:
+            self.keep_last(topic)
         commits = self.commits
         pending = commits.pending
         pending.append_to(topic).append(
@@ -160,6 +166,34 @@ class Broker(Registry):
         offset = topic.next
         topic.next = offset + 1
         return offset
+
+    def publish_all(self, messages: Iterable[tuple[str, int, bytes, str]]) -> int:
+        """Append messages that come together, each a topic's name, kind, payload and source; returns how many were left
+        out because their topic does not exist. The caller has checked their sizes."""
+        commits = self.commits
+        pending, position, now = commits.pending, commits.position, self.now()
+        first = position
+        topics = self.topics
+        missing: set[str] = set()
+        left_out = size = 0
+        for name, kind, payload, source in messages:
+            topic = topics.get(name)
+            if topic is None or not topic.exists:
+                if name not in missing:
+                    try:
+                        topic = self.topic_for(name, create=False)
+                    except StafetaError:
+                        missing.add(name)
+                if topic is None or not topic.exists:
+                    left_out += 1
+                    continue
+            pending.append_to(topic).append((position, now, "", source, kind, None, payload))
+            topic.next += 1
+            position += 1
+            size += len(payload)
+        commits.position = position
+        pending.size += size + 64 * (position - first)
+        return left_out
 
     def publish_once(
         self,
@@ -270,6 +304,6 @@ class Broker(Registry):
         if before.floor <= topic.low:
             self.collector.dirty.add(topic)
 
-    def feed(self, client: str) -> Feed:
+    def feed(self, client: str, news: Callable[[], None] = lambda: None) -> Feed:
         """What a connection that is pushed its messages reads from."""
-        return Feed(self, client)
+        return Feed(self, client, news)

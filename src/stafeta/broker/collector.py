@@ -84,6 +84,8 @@ class Collector:
         visible, lag = topic.visible, self._broker.limits.lag
         low = visible
         for subscription, cursor in topic.cursors.items():
+            if subscription.away:
+                continue
             floor = cursor.floor if subscription.durable else max(cursor.floor, visible - lag)
             if floor < low:
                 low = floor

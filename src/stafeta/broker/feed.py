@@ -4,13 +4,14 @@
    messages of different topics come in the order in which they were published.
 2. It reads from the log, at the connection's own pace, so a slow connection costs no memory. A live subscription that
    falls too far behind ends the feed with `Lagging`.
+3. What it hands out is a list of batches. Where they are of several topics their messages interleave: their order is
+   that of their positions. Feeds that are equally far share the batches, so a door can share what it makes of them.
 """
 
-import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
-from stafeta.broker.log import in_order
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import Lagging
 from stafeta.message import Batch
@@ -19,98 +20,232 @@ if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
 
 
+class Span(NamedTuple):
+    """Messages that were handed out: offsets from `start` up to, not including, `stop`."""
+
+    topic: Topic
+    start: int
+    stop: int
+
+
 class Feed:
-    def __init__(self, broker: "Broker", client: str) -> None:
+    """`news` is called when there is something to take where there was nothing, or the feed is too far behind."""
+
+    __slots__ = ("_ahead", "_broker", "_ready", "_sent", "_subscriptions", "client", "lagging", "news")
+
+    def __init__(self, broker: "Broker", client: str, news: Callable[[], None]) -> None:
         self._broker = broker
         self.client = client
+        self.news = news
+        self.lagging: Lagging | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._sent: dict[Topic, int] = {}  # the next offset to hand out
         self._ready: dict[Topic, None] = {}  # topics that may have something to hand out
-        self._news = asyncio.Event()
+        self._ahead: dict[
+            Topic, list[Batch]
+        ] = {}  # what was read, and comes after something still to be read
 
-    def subscribe(self, filter_: str, *, durable: bool) -> Subscription:
-        """Make or resume the subscription and hand out what it has not acknowledged."""
-        subscription = self._broker.subscribe(self.client, filter_, durable=durable)
+    # --- subscriptions
+
+    def resume(self) -> None:
+        """Go on with the subscriptions that the client has."""
+        for filter_, subscription in list(self._broker.clients.get(self.client, {}).items()):
+            if filter_ not in self._subscriptions:
+                self._join(subscription)
+
+    def subscribe(
+        self, filter_: str, *, durable: bool, lasting: bool = False, last_of: str | None = None
+    ) -> Subscription:
+        """Make or change the subscription, and hand out what it has not acknowledged. `last_of` is a topic whose last
+        message, if it holds one, is handed out again."""
+        subscription = self._broker.subscribe(self.client, filter_, durable=durable, lasting=lasting)
         if filter_ not in self._subscriptions:
-            self._subscriptions[filter_] = subscription
-            self._broker.watch(subscription, self._wake)
-            for topic in subscription.topics:
-                floor = topic.cursors[subscription].floor
-                self._sent[topic] = min(self._sent.get(topic, floor), floor)
-                self._wake(topic)
+            self._join(subscription)
+        topic = self._broker.topics.get(last_of) if last_of is not None else None
+        if topic is not None and subscription in topic.cursors:
+            self._go_back(subscription, topic)
         return subscription
 
+    def _join(self, subscription: Subscription) -> None:
+        self._subscriptions[subscription.filter] = subscription
+        self._broker.attend(subscription)
+        self._broker.watch(subscription, self._wake)
+        for topic in subscription.topics:
+            floor = topic.cursors[subscription].floor
+            if topic in self._sent:
+                self._restart(topic, min(self._sent[topic], floor))
+            if floor < topic.visible:
+                self._wake(topic)
+
+    def _go_back(self, subscription: Subscription, topic: Topic) -> None:
+        last = topic.next - 1
+        if last < topic.first:
+            return
+        cursor = topic.cursors[subscription]
+        cursor.floor = min(cursor.floor, last)
+        self._restart(topic, min(self._sent.get(topic, last), last))
+        if last < topic.visible:
+            self._wake(topic)
+
+    def _restart(self, topic: Topic, offset: int) -> None:
+        if self._sent.get(topic) != offset:
+            self._sent[topic] = offset
+            self._ahead.pop(topic, None)
+
     def unsubscribe(self, filter_: str) -> None:
-        self._subscriptions.pop(filter_, None)
+        subscription = self._subscriptions.get(filter_)
+        topics = list(subscription.topics) if subscription is not None else []
         self._broker.unsubscribe(self.client, filter_)
+        if subscription is not None:
+            del self._subscriptions[filter_]
+            self._broker.unwatch(subscription, self._wake)
+        for topic in topics:
+            if not self._covering(topic):
+                for known in (self._sent, self._ready, self._ahead):
+                    known.pop(topic, None)
+
+    @property
+    def durable(self) -> bool:
+        """True if what is handed out has to be acknowledged for good."""
+        return any(subscription.durable for subscription in self._subscriptions.values())
+
+    def close(self) -> None:
+        """End the live subscriptions; the durable ones go on holding what comes."""
+        for subscription in self._subscriptions.values():
+            self._broker.unwatch(subscription, self._wake)
+            if self._broker.clients.get(self.client, {}).get(subscription.filter) is subscription:
+                self._broker.leave(subscription)
+        self._subscriptions.clear()
+        self._ready.clear()
+        self._ahead.clear()
+
+    # --- handing out
 
     def _wake(self, topic: Topic) -> None:
-        self._ready[topic] = None
-        self._news.set()
+        sent = self._sent.get(topic)
+        if sent is None:
+            floors = [topic.cursors[subscription].floor for subscription in self._covering(topic)]
+            sent = self._sent[topic] = min(floors, default=topic.visible)
+        if not self._ready:
+            self._ready[topic] = None
+            self.news()
+        else:
+            self._ready[topic] = None
+        if topic.visible - sent > self._broker.limits.lag and self.lagging is None:
+            self._check_lag(topic, topic.visible - sent)
 
-    async def next(self, size: int) -> list[Batch]:
-        """Wait for messages; returns up to about `size` bytes of them, in order."""
-        while True:
-            await self._news.wait()
-            found: list[tuple[list[Batch], bool]] = []
-            # As of one instant: else what is committed while one topic is read would come before what it came after.
-            ends = [(topic, topic.visible) for topic in self._ready]
-            for topic, end in ends:
-                batches, more = await self._read(topic, end, size)
-                found.append((batches, more))
-            ordered = in_order(found)
-            for batch in ordered:
-                self._sent[self._broker.topics[batch.topic]] = batch.end
-            for topic in list(self._ready):
-                if self._sent.get(topic, 0) >= topic.visible or not self._covering(topic):
-                    del self._ready[topic]
-            if not self._ready:
-                self._news.clear()
-            if ordered:
-                return ordered
-
-    async def _read(self, topic: Topic, end: int, size: int) -> tuple[list[Batch], bool]:
-        subscriptions = self._covering(topic)
-        if not subscriptions:
-            return [], False
-        cursors = [topic.cursors[subscription] for subscription in subscriptions]
-        start = max(self._sent.setdefault(topic, min(cursor.floor for cursor in cursors)), topic.first)
-        if not any(subscription.durable for subscription in subscriptions):
-            self._check_lag(topic, min(cursor.floor for cursor in cursors))
-        batches: list[Batch] = []
-        for a, b in cursors[0].pending(end) if len(cursors) == 1 else iter([(start, end)]):
-            if b > start and size > 0:
-                read = await self._broker.log.read(topic, max(a, start), b, size)
-                batches += read
-                size -= sum(batch.size for batch in read)
-        if not batches:
-            self._sent[topic] = end  # all of it was acknowledged elsewhere, or collected
-        return batches, bool(batches) and batches[-1].end < end
-
-    def _check_lag(self, topic: Topic, floor: int) -> None:
-        lag = topic.visible - floor
-        if lag > self._broker.limits.lag:
-            raise Lagging(
-                f"Client {self.client!r} is {lag} messages behind on {topic.name!r}; a live subscription may be "
-                f"{self._broker.limits.lag} behind (limits.max_lag)."
-            )
+    def _check_lag(self, topic: Topic, lag: int) -> None:
+        if any(subscription.durable for subscription in self._covering(topic)):
+            return
+        self.lagging = Lagging(
+            f"Client {self.client!r} is {lag} messages behind on {topic.name!r}; a live subscription may be "
+            f"{self._broker.limits.lag} behind (limits.max_lag)."
+        )
+        self.news()
 
     def _covering(self, topic: Topic) -> list[Subscription]:
         return [
             subscription for subscription in self._subscriptions.values() if subscription in topic.cursors
         ]
 
-    def done(self, batches: Iterable[Batch]) -> None:
-        """The connection has these; acknowledge them."""
-        for batch in batches:
-            topic = self._broker.topics[batch.topic]
-            for subscription in self._covering(topic):
-                self._broker.ack(subscription, topic, batch.base, batch.end)
+    @property
+    def ready(self) -> bool:
+        """True where there may be something to take."""
+        return bool(self._ready)
 
-    def close(self) -> None:
-        """End the live subscriptions; the durable ones go on holding what comes."""
-        for subscription in self._subscriptions.values():
-            self._broker.unwatch(subscription, self._wake)
-            if not subscription.durable:
-                self._broker.unsubscribe(self.client, subscription.filter)
-        self._subscriptions.clear()
+    def take(self, size: int, overhead: int = 0) -> list[Batch] | None:
+        """Messages of about `size` bytes, where each takes `overhead` bytes beside its payload. Nothing where there is
+        none; None where they are not in memory and have to be read."""
+        if self.lagging is not None:
+            raise self.lagging
+        log = self._broker.log
+        share = max(size // max(len(self._ready), 1), 1)
+        for topic in list(self._ready):
+            if topic in self._ahead:
+                continue
+            start, stop = self._wanted(topic)
+            batches = log.newest(topic, start, stop, share, overhead)
+            if batches is None:
+                return None
+            if len(self._ready) == 1:
+                return self._handed_out(topic, start, stop, batches)
+            self._keep(topic, stop, batches)
+        return self._in_turn(self._broker.visible_position)
+
+    async def read(self, size: int, overhead: int = 0) -> list[Batch]:
+        """The same, from the store where necessary."""
+        if self.lagging is not None:
+            raise self.lagging
+        # What is committed while the topics are read one after the other comes after all that was there before.
+        limit = self._broker.visible_position
+        share = max(size // max(len(self._ready), 1), 1)
+        for topic in list(self._ready):
+            if topic not in self._ahead:
+                sent = self._sent.get(topic)
+                start, stop = self._wanted(topic)
+                batches = await self._broker.log.read(topic, start, stop, share, overhead)
+                if self._sent.get(topic) != sent:
+                    return []  # a subscription came or went meanwhile: begin again
+                self._keep(topic, stop, batches)
+        return self._in_turn(limit)
+
+    def _wanted(self, topic: Topic) -> tuple[int, int]:
+        """The offsets to read next."""
+        cursors = [topic.cursors[subscription] for subscription in self._covering(topic)]
+        stop = topic.visible
+        if not cursors:
+            return stop, stop
+        # What was acknowledged through another door lies below the floor, or above it in ranges.
+        start = max(self._sent.get(topic, 0), topic.first, min([cursor.floor for cursor in cursors]))
+        if len(cursors) == 1 and cursors[0].above:
+            spans = ((max(a, start), b) for a, b in cursors[0].pending(stop) if b > start)
+            start, stop = next(spans, (stop, stop))
+        return start, stop
+
+    def _keep(self, topic: Topic, stop: int, batches: list[Batch]) -> None:
+        if batches:
+            self._ahead[topic] = batches
+        else:
+            self._handed_out(topic, stop, stop, [])
+
+    def _handed_out(self, topic: Topic, start: int, stop: int, batches: list[Batch]) -> list[Batch]:
+        # What was asked for and not found has been collected, and nobody waits for it.
+        sent = self._sent[topic] = batches[-1].end if batches else max(start, stop)
+        if sent >= topic.visible and topic not in self._ahead:
+            self._ready.pop(topic, None)
+        return batches
+
+    def _in_turn(self, limit: int) -> list[Batch]:
+        """Of what was read ahead all that comes before anything still to be read: positions below the limit."""
+        for topic, batches in self._ahead.items():
+            if batches[-1].end < topic.visible:
+                limit = min(limit, batches[-1].last_position + 1)
+        found: list[Batch] = []
+        for topic, batches in list(self._ahead.items()):
+            whole = 0
+            while whole < len(batches) and batches[whole].last_position < limit:
+                whole += 1
+            due, left = batches[:whole], batches[whole:]
+            if left:
+                batch = left[0]
+                middle = batch.base + bisect_right(batch.positions, limit - 1)
+                if middle > batch.base:
+                    due.append(batch.cut(batch.base, middle))
+                    left[0] = batch.cut(middle, batch.end)
+                self._ahead[topic] = left
+            else:
+                del self._ahead[topic]
+            if due and self._covering(topic):
+                found += self._handed_out(topic, due[0].base, due[-1].end, due)
+        return found
+
+    def done(self, spans: Iterable[Span]) -> None:
+        """The connection has these; acknowledge them."""
+        for topic, start, stop in spans:
+            for subscription in self._covering(topic):
+                self._broker.ack(subscription, topic, start, stop)
+
+    def spans(self, batches: Iterable[Batch]) -> list[Span]:
+        """What `done` will be told of these batches."""
+        topics = self._broker.topics
+        return [Span(topics[batch.topic], batch.base, batch.end) for batch in batches]

@@ -9,6 +9,7 @@ from stafeta.message import Batch, RowBatch
 from stafeta.store.port import Store
 
 ROW_COST = 200  # what a row takes in memory beside its payload, roughly
+PIECE = 256  # rows of a batch in memory: readers who want less than all of it still share their batches
 
 
 class Log:
@@ -21,7 +22,12 @@ class Log:
 
     def add(self, group: list[tuple[Topic, RowBatch]]) -> None:
         """Keep what was just committed for those who read it right away."""
-        group = [(topic, batch) for topic, batch in group if topic.warm]
+        group = [
+            (topic, piece)
+            for topic, batch in group
+            if topic.warm or topic.watched
+            for piece in _pieces(batch)
+        ]
         cost = 0
         for topic, batch in group:
             cost += batch.size + ROW_COST * batch.count
@@ -43,8 +49,19 @@ class Log:
                         topic.tail = None
                         topic.warm = False
 
-    async def read(self, topic: Topic, start: int, stop: int, size: int) -> list[Batch]:
-        """Batches in order from `start` up to `stop`, or until `size` bytes of payload are passed."""
+    async def read(self, topic: Topic, start: int, stop: int, size: int, overhead: int = 0) -> list[Batch]:
+        """Batches in order from `start` up to `stop`, or until `size` bytes are passed, where a message takes
+        `overhead` bytes beside its payload."""
+        newest = self.newest(topic, start, stop, size, overhead)
+        if newest is not None:
+            return newest
+        start, stop = max(start, topic.first), min(stop, topic.visible)
+        if overhead:
+            stop = min(stop, start + max(size // overhead, 1))
+        return await self._store.read(topic.id, start, stop, size)
+
+    def newest(self, topic: Topic, start: int, stop: int, size: int, overhead: int = 0) -> list[Batch] | None:
+        """The same, if it is in memory; else None."""
         start = max(start, topic.first)
         stop = min(stop, topic.visible)
         tail = topic.tail
@@ -52,14 +69,20 @@ class Log:
         if start >= stop:
             return []
         if tail is None or start < tail[0].base:
-            return await self._store.read(topic.id, start, stop, size)
+            return None
         batches: list[Batch] = []
         for batch in tail[_holding(tail, start) :]:
             if batch.base >= stop or size <= 0:
                 break
             batches.append(batch.cut(start, stop))
-            size -= batches[-1].size
+            size -= batches[-1].size + overhead * batches[-1].count
         return batches
+
+
+def _pieces(batch: RowBatch) -> list[RowBatch]:
+    if batch.count <= PIECE:
+        return [batch]
+    return [batch.cut(start, start + PIECE) for start in range(batch.base, batch.end, PIECE)]
 
 
 def _holding(tail: list[RowBatch], offset: int) -> int:

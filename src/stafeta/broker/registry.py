@@ -50,10 +50,16 @@ class Registry:
             if topic.exists and topic.first < topic.next:
                 self.collector.dirty.add(topic)
         subscriptions: dict[int, Subscription] = {}
-        for id_, client, filter_, start in snapshot.subscriptions:
-            subscriptions[id_] = Subscription(id_, client, filter_, start, durable=True)
-            self._enter(subscriptions[id_])
+        for id_, client, filter_, start, durable in snapshot.subscriptions:
+            subscription = Subscription(id_, client, filter_, start, durable=durable, lasting=True)
+            subscription.away = not durable
+            subscriptions[id_] = subscription
+            self._enter(subscription)
             self._last_subscription = max(self._last_subscription, id_)
+            if not durable:
+                for topic in self._matching(filter_):
+                    topic.cursors[subscription] = Cursor(topic.next)
+                    subscription.topics[topic] = None
         for subscription_id, topic_id, (floor, above) in snapshot.cursors:
             subscription, topic = subscriptions[subscription_id], topics[topic_id]
             topic.cursors[subscription] = Cursor(floor, above)
@@ -133,6 +139,13 @@ class Registry:
         topic.exists = False
         topic.first = topic.next
 
+    def keep_last(self, topic: Topic) -> None:
+        """Let the topic keep its last message from now on."""
+        pending = self.commits.pending
+        pending.topics.add(topic)
+        pending.undo.append(lambda: setattr(topic, "keeps_last", False))
+        topic.keeps_last = True
+
     # --- subscriptions
 
     def new_client(self) -> int:
@@ -163,12 +176,15 @@ class Registry:
             raise NotSubscribed(f"Client {client!r} has no subscription to {name!r}.")
         return found
 
-    def subscribe(self, client: str, filter_: str, *, durable: bool = True) -> Subscription:
-        """Subscribing again to the same filter changes nothing, except that a live subscription becomes durable."""
+    def subscribe(
+        self, client: str, filter_: str, *, durable: bool = True, lasting: bool = False
+    ) -> Subscription:
+        """Subscribing again to the same filter changes nothing, except that a live subscription becomes durable, or a
+        durable one merely lasting, where that is asked for."""
         found = self.clients.get(client, {}).get(filter_)
         if found is not None:
-            if durable and not found.durable:
-                self._make_durable(found)
+            if durable != found.durable and (durable or lasting):
+                self._change(found, durable=durable)
             return found
         if self.closed:
             raise BrokerClosed("The broker is shutting down.")
@@ -178,38 +194,57 @@ class Registry:
             raise LimitReached(
                 f"There are {self._subscriptions} subscriptions, as many as limits.max_subscriptions allows."
             )
-        if names.is_filter(filter_):
-            return self._subscribe_wide(client, filter_, durable=durable)
-        topic = self.topic_for(filter_, create=True)
-        subscription = self._add(client, filter_, durable=durable)
-        self._point(subscription, topic)
-        return subscription
-
-    def _subscribe_wide(self, client: str, filter_: str, *, durable: bool) -> Subscription:
-        subscription = self._add(client, filter_, durable=durable)
-        for topic in self._names.matching(filter_):
-            if topic.exists:
-                self._point(subscription, topic)
-        return subscription
-
-    def _add(self, client: str, filter_: str, *, durable: bool) -> Subscription:
+        if not names.is_filter(filter_):
+            self.topic_for(filter_, create=True)
         self._last_subscription += 1
         start = self.commits.position - 1
-        subscription = Subscription(self._last_subscription, client, filter_, start, durable=durable)
+        subscription = Subscription(
+            self._last_subscription, client, filter_, start, durable=durable, lasting=lasting
+        )
         self._enter(subscription)
         pending = self.commits.pending
         pending.undo.append(lambda: self._leave(subscription))
-        if durable:
+        if subscription.lasting:
             pending.group.subscriptions[subscription.id] = subscription.record()
+        for topic in self._matching(filter_):
+            self._point(subscription, topic)
         return subscription
 
-    def _make_durable(self, subscription: Subscription) -> None:
-        subscription.durable = True
+    def _matching(self, filter_: str) -> list[Topic]:
+        """The topics there are for a subscription."""
+        found = self._names.matching(filter_) if names.is_filter(filter_) else [self.topics[filter_]]
+        return [topic for topic in found if topic.exists]
+
+    def _change(self, subscription: Subscription, *, durable: bool) -> None:
+        before = subscription.durable, subscription.lasting
+        subscription.durable, subscription.lasting = durable, True
         pending = self.commits.pending
-        pending.undo.append(lambda: setattr(subscription, "durable", False))
+
+        def undo() -> None:
+            subscription.durable, subscription.lasting = before
+
+        pending.undo.append(undo)
         pending.group.subscriptions[subscription.id] = subscription.record()
         for topic in subscription.topics:
-            pending.cursors[subscription, topic] = topic.cursors[subscription]
+            pending.cursors[subscription, topic] = topic.cursors[subscription] if durable else None
+
+    def attend(self, subscription: Subscription) -> None:
+        """The client of a lasting subscription is back: what it gets begins now, unless it is durable."""
+        if not subscription.away:
+            return
+        subscription.away = False
+        for topic in subscription.topics:
+            topic.cursors[subscription] = Cursor(topic.next)
+
+    def leave(self, subscription: Subscription) -> None:
+        """The client has gone: end the subscription, unless it is lasting."""
+        if subscription.durable:
+            return
+        if not subscription.lasting:
+            self.unsubscribe(subscription.client, subscription.filter)
+            return
+        subscription.away = True
+        self.collector.dirty.update(subscription.topics)
 
     def unsubscribe(self, client: str, filter_: str) -> None:
         """Release all that the subscription held."""
@@ -231,9 +266,8 @@ class Registry:
                     topic.watch(subscription)
 
         pending.undo.append(undo)
-        if subscription.durable:
-            if pending.group.subscriptions.pop(subscription.id, None) is None:
-                pending.group.subscriptions[subscription.id] = None
+        if subscription.lasting:
+            pending.group.subscriptions[subscription.id] = None
             for topic in cursors:
                 pending.cursors.pop((subscription, topic), None)
         for topic in cursors:

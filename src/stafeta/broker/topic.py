@@ -19,22 +19,41 @@ class Retention(NamedTuple):
 
 
 class Subscription:
-    """A client's interest in a filter. A live one is forgotten when its connection ends, a durable one is stored."""
+    """A client's interest in a filter.
 
-    __slots__ = ("client", "durable", "filter", "id", "start", "topics", "watchers", "wide")
+    A durable one is stored and holds what it matches. A live one is forgotten when its connection ends, unless it is
+    lasting: then it is stored as well, but holds nothing while its client is away.
+    """
 
-    def __init__(self, id_: int, client: str, filter_: str, start: int, *, durable: bool) -> None:
+    __slots__ = (
+        "away",
+        "client",
+        "durable",
+        "filter",
+        "id",
+        "lasting",
+        "start",
+        "topics",
+        "watchers",
+        "wide",
+    )
+
+    def __init__(
+        self, id_: int, client: str, filter_: str, start: int, *, durable: bool, lasting: bool
+    ) -> None:
         self.id = id_
         self.start = start  # the position of the last message before it
         self.client = client
         self.filter = filter_
         self.durable = durable
+        self.lasting = lasting or durable
+        self.away = False
         self.wide = is_filter(filter_)  # it may match many topics
         self.topics: dict[Topic, None] = {}  # those it has a cursor on
         self.watchers: list[Callable[[Topic], None]] = []  # told when something new can be read
 
     def record(self) -> SubscriptionRecord:
-        return SubscriptionRecord(self.id, self.client, self.filter, self.start)
+        return SubscriptionRecord(self.id, self.client, self.filter, self.start, self.durable)
 
     def covers(self, name: str) -> bool:
         return matcher(self.filter)(name) if self.wide else name == self.filter

@@ -201,3 +201,9 @@ class ColumnBatch(Batch):
         if isinstance(value, pa.Array):
             return cast("list[int]", value.slice(self.row, self.count).to_pylist())
         return range(value + self.row, value + self.row + self.count)
+
+    @property
+    def last_position(self) -> int:
+        value = self.block.columns[POSITION]
+        last = self.row + self.count - 1
+        return int(value[last].as_py() if isinstance(value, pa.Array) else value + last)

@@ -30,6 +30,7 @@ class SubscriptionRecord(NamedTuple):
     client: str
     filter: str
     start: int  # the position of the last message before it
+    durable: bool = True  # false: it is remembered, but holds nothing
 
 
 class CursorRecord(NamedTuple):

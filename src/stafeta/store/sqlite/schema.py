@@ -46,6 +46,10 @@ MIGRATIONS = [
     );
     CREATE TABLE done (producer TEXT PRIMARY KEY, counter INTEGER NOT NULL) WITHOUT ROWID;
     """,
+    """
+    -- Subscriptions that are remembered but hold nothing have no cursors here.
+    ALTER TABLE subscription ADD COLUMN durable INTEGER NOT NULL DEFAULT 1;
+    """,
 ]
 
 # --- at start-up
@@ -55,7 +59,7 @@ TOPICS = """
         (SELECT runs FROM page WHERE topic = topic.id ORDER BY base DESC LIMIT 1)
     FROM topic
 """
-SUBSCRIPTIONS = "SELECT id, client, filter, start FROM subscription"
+SUBSCRIPTIONS = "SELECT id, client, filter, start, durable FROM subscription"
 CURSORS = "SELECT subscription, topic, floor, above FROM cursor"
 PRODUCERS = "SELECT topic, producer, state FROM producer"
 STAGED = "SELECT id, producer, counter, part, topic, count, size, time FROM staged"
@@ -72,7 +76,9 @@ SET_TOPIC = """
     INSERT INTO topic VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE
     SET first = excluded.first, next = excluded.next, present = excluded.present, keeps_last = excluded.keeps_last
 """
-SET_SUBSCRIPTION = "INSERT INTO subscription VALUES (?, ?, ?, ?)"
+SET_SUBSCRIPTION = """
+    INSERT INTO subscription VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET durable = excluded.durable
+"""
 DROP_SUBSCRIPTION = "DELETE FROM subscription WHERE id = ?"
 DROP_CURSORS_OF = "DELETE FROM cursor WHERE subscription = ?"
 SET_CURSOR = """

@@ -131,7 +131,10 @@ class SqliteStore:
         meta["block"] = max(mark, connection.execute(schema.LAST_BLOCK).fetchone()[0])
         snapshot = Snapshot(
             topics=[topic._replace(next=ends[topic.id][0]) for topic in topics.values()],
-            subscriptions=[SubscriptionRecord(*row) for row in connection.execute(schema.SUBSCRIPTIONS)],
+            subscriptions=[
+                SubscriptionRecord(id_, client, filter_, start, bool(durable))
+                for id_, client, filter_, start, durable in connection.execute(schema.SUBSCRIPTIONS)
+            ],
             cursors=[
                 (subscription, topic, CursorRecord(floor, _ranges(above)))
                 for subscription, topic, floor, above in connection.execute(schema.CURSORS)
