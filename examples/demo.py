@@ -133,7 +133,8 @@ class Stage:
 
     def start_broker(self) -> None:
         """Starts it: on any free port, and the second time on the same one."""
-        broker = self._start("serve", "--data", "log", "--zeromq", str(self._port), background=True)
+        doors = ("--zeromq", str(self._port), "--devices", "off", "--frames", "off")
+        broker = self._start("serve", "--data", "log", *doors, background=True)
         log = Lines(broker.stderr)
         listening = log.wait(lambda lines: next(filter(None, map(LISTENING.search, lines)), None))
         if listening is None:

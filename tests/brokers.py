@@ -10,18 +10,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_LISTENING = re.compile(r"zeromq: listening on (tcp://\S+):(\d+)")
+_LISTENING = re.compile(r"(\w+): listening on (\S+):(\d+)$")
+_DOORS = ("devices", "frames")  # beside ZeroMQ's, which is always open
 _PATIENCE = 30.0
 
 
 class BrokerProcess:
-    """`stafeta serve` on a folder. Starts on any free port, and after that always on the same one."""
+    """`stafeta serve` on a folder. Starts on any free ports, and after that always on the same ones."""
 
-    def __init__(self, data: Path, *options: str) -> None:
+    def __init__(self, data: Path, *options: str, doors: tuple[str, ...] = ()) -> None:
         self.data = data
         self.options = options
-        self._port = 0
-        self._address = ""
+        self._doors: dict[str, tuple[str, int] | None] = dict.fromkeys(("zeromq", *doors))
         self._process: subprocess.Popen[str] | None = None
         self._told = threading.Condition()
         self._lines: list[str] = []
@@ -39,11 +39,11 @@ class BrokerProcess:
         self._reader.start()
         with self._told:
             found = self._told.wait_for(lambda: self._ended or self._listening(begin), _PATIENCE)
-            match = self._listening(begin)
-        if not found or match is None:
+            places = self._listening(begin)
+        if not found or not places:
             self.kill()
             raise AssertionError(f"the broker does not listen:\n{self.stderr}")
-        self._address, self._port = f"{match[1]}:{match[2]}", int(match[2])
+        self._doors.update(places)
         return self
 
     def kill(self) -> None:
@@ -75,8 +75,14 @@ class BrokerProcess:
     @property
     def address(self) -> str:
         """Where its ZeroMQ door listens; the same after a restart."""
-        assert self._address, "the broker has never listened"
-        return self._address
+        host, port = self.door("zeromq")
+        return f"{host}:{port}"
+
+    def door(self, name: str) -> tuple[str, int]:
+        """Where a door listens, as host and port; the same after a restart."""
+        place = self._doors[name]
+        assert place is not None, "the broker has never listened"
+        return place
 
     @property
     def stderr(self) -> str:
@@ -107,7 +113,7 @@ class BrokerProcess:
     def _spawn(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "stafeta", "serve", "--data", str(self.data)]
         return subprocess.Popen(
-            [*command, "--zeromq", str(self._port), *self.options],
+            [*command, *self.listening_options(), *self.options],
             stdin=subprocess.DEVNULL,
             env={name: value for name, value in os.environ.items() if not name.startswith("STAFETA_")},
             stderr=subprocess.PIPE,
@@ -126,8 +132,16 @@ class BrokerProcess:
             self._ended = True
             self._told.notify_all()
 
-    def _listening(self, begin: int) -> re.Match[str] | None:
-        return next(filter(None, map(_LISTENING.search, self._lines[begin:])), None)
+    def listening_options(self) -> list[str]:
+        """Which doors are open, and on which ports."""
+        ports = {name: str(place[1] if place else 0) for name, place in self._doors.items()}
+        return [word for name in ("zeromq", *_DOORS) for word in (f"--{name}", ports.get(name, "off"))]
+
+    def _listening(self, begin: int) -> dict[str, tuple[str, int]]:
+        """Where the doors listen, once all of them do."""
+        found = filter(None, map(_LISTENING.search, map(str.rstrip, self._lines[begin:])))
+        places = {match[1]: (match[2], int(match[3])) for match in found}
+        return places if self._doors.keys() <= places.keys() else {}
 
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None

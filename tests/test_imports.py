@@ -18,7 +18,13 @@ ALLOWED = {
     "stafeta.broker": {*INNERMOST, "stafeta.store.port", "stafeta.logs"},
     "stafeta.config": {"stafeta.errors", "stafeta.units", "stafeta.broker.names"},
     **{
-        f"stafeta.doors.{door.name}": {*INNERMOST, "stafeta.broker", "stafeta.config", "stafeta.logs"}
+        f"stafeta.doors.{door.name}": {
+            *INNERMOST,
+            "stafeta.broker",
+            "stafeta.config",
+            "stafeta.doors.delivery",
+            "stafeta.logs",
+        }
         for door in (ROOT / "doors").iterdir()
         if (door / "__init__.py").exists()
     },

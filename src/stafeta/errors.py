@@ -1,5 +1,8 @@
 """What can go wrong, each with a sentence that a person can act on."""
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class StafetaError(Exception):
     """Base of every error that Stafeta raises on purpose."""
@@ -23,6 +26,30 @@ class LimitReached(StafetaError):
 
 class InvalidMessage(StafetaError):
     """A payload that is too large, or is not of the kind it claims to be."""
+
+
+class InvalidDatagram(StafetaError):
+    """A device's datagram that cannot be read."""
+
+
+class InvalidStream(StafetaError):
+    """A connection's bytes that cannot be followed any further. `before` is what was read of them up to there."""
+
+    def __init__(self, sentence: str, before: Sequence[Any] = ()) -> None:
+        super().__init__(sentence)
+        self.before = before
+
+
+class InvalidCommand(InvalidStream):
+    """A subscriber says what is no command."""
+
+
+class InvalidDelivery(InvalidStream):
+    """A broker says what is no delivery."""
+
+
+class InvalidFrame(StafetaError):
+    """A connection's bytes that are no frame, or a frame whose body cannot be read."""
 
 
 class NoSuchTopic(StafetaError):

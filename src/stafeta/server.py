@@ -17,6 +17,8 @@ from stafeta.broker import Broker, Limits, Retention
 from stafeta.broker.names import matcher
 from stafeta.config import Config
 from stafeta.config.forms import Keep
+from stafeta.doors.devices.server import DevicesDoor
+from stafeta.doors.frames.server import FramesDoor
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.errors import ConfigError
 from stafeta.store.sqlite import SqliteStore
@@ -32,18 +34,20 @@ GC_THRESHOLDS = (10_000, 20, 1_000_000)
 GC_INTERVAL = 60.0
 
 
-def run(config: Config, reload: Callable[[], Config]) -> int:
-    """Serve until SIGTERM or SIGINT."""
+def run(config: Config, reload: Callable[[], Config], observer: Callable[[str], None] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT. The observer is told which devices come and go."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     logs.configure(config.log_format, config.log_level)
     _raise_file_limit()
     sys.setswitchinterval(SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, reload))
+        runner.run(_serve(config, reload, observer))
     return 0
 
 
-async def _serve(config: Config, reload: Callable[[], Config]) -> None:
+async def _serve(
+    config: Config, reload: Callable[[], Config], observer: Callable[[str], None] | None
+) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,14 +65,19 @@ async def _serve(config: Config, reload: Callable[[], Config]) -> None:
             extra=logs.fields(topics=len(broker.topics), clients=len(broker.clients)),
         )
         _settle_garbage(loop)
-        await _open_doors(config, broker, closing)
+        await _open_doors(config, broker, closing, observer)
         broker.collector.start(config.store.sweep)
         await stopping.wait()
         log.info("stopping")
     log.info("stopped")
 
 
-async def _open_doors(config: Config, broker: Broker, closing: contextlib.AsyncExitStack) -> None:
+async def _open_doors(
+    config: Config,
+    broker: Broker,
+    closing: contextlib.AsyncExitStack,
+    observer: Callable[[str], None] | None,
+) -> None:
     if config.zeromq.listen:
         options = config.zeromq
         door = ZeroMQDoor(
@@ -78,6 +87,21 @@ async def _open_doors(config: Config, broker: Broker, closing: contextlib.AsyncE
         for address in config.addresses(options.listen):
             door.listen(address.host, address.port)
         door.start()
+    if config.devices.listen:
+        devices = DevicesDoor(
+            broker,
+            buffer=config.devices.buffer,
+            receive_buffer=config.devices.receive_buffer,
+            observer=observer,
+        )
+        closing.push_async_callback(devices.close)
+        for address in config.addresses(config.devices.listen):
+            await devices.listen(address.host, address.port)
+    if config.frames.listen:
+        frames = FramesDoor(broker, buffer=config.frames.buffer)
+        closing.push_async_callback(frames.close)
+        for address in config.addresses(config.frames.listen):
+            await frames.listen(address.host, address.port)
 
 
 def _limits(config: Config) -> Limits:

@@ -206,7 +206,7 @@ class DyingBroker(BrokerProcess):
         program = Path(__file__).with_name("dying_broker.py")
         command = [sys.executable, str(program), self.point, self.mark, "serve", "--data", str(self.data)]
         return subprocess.Popen(
-            [*command, "--zeromq", str(self._port), *self.options],
+            [*command, *self.listening_options(), *self.options],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

@@ -130,7 +130,10 @@ def _read_flag(value: object) -> bool:
 
 def _read_folder(value: object) -> Path:
     if isinstance(value, str | Path) and str(value) and "\0" not in str(value):
-        return Path(value).expanduser()
+        try:
+            return Path(value).expanduser()
+        except RuntimeError:
+            raise ConfigError(f"{value!r} begins with the home of nobody that is known here.") from None
     raise ConfigError(f"{value!r} is not the path of a folder.")
 
 

@@ -31,6 +31,19 @@ class ZeroMQ:
 
 
 @dataclass(frozen=True, slots=True)
+class Devices:
+    listen: tuple[Address, ...] = option((Address("", 12345),), forms.listen())
+    buffer: int = option(256 << 10, forms.size(4 << 10))
+    receive_buffer: int = option(32 << 20, forms.size(4 << 10))
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    listen: tuple[Address, ...] = option((Address("", 5000),), forms.listen())
+    buffer: int = option(256 << 10, forms.size(4 << 10))
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     max_payload: int = option(8 << 20, forms.size())
     max_pending: int = option(64 << 20, forms.size(1 << 10))
@@ -62,6 +75,8 @@ class Config:
     log_format: str = option("text", forms.choice("text", "json"))
     log_level: str = option("info", forms.choice("debug", "info", "warning", "error"))
     zeromq: ZeroMQ = field(default_factory=ZeroMQ)
+    devices: Devices = field(default_factory=Devices)
+    frames: Frames = field(default_factory=Frames)
     limits: Limits = field(default_factory=Limits)
     store: Store = field(default_factory=Store)
     topics: tuple[TopicRule, ...] = ()

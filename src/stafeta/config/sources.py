@@ -69,7 +69,7 @@ def from_file(path: Path) -> list[Setting]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"The configuration {path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration {path} is not TOML: {error}.") from None
     return [Setting(key, value, str(path)) for key, value in _flatten((), tables)]
 
@@ -95,7 +95,7 @@ def from_assignment(text: str, source: str) -> Setting:
     words = key.strip().split(".")
     if words[0] == "topics" and len(words) > 2:
         filter = ".".join(words[1:-1])
-        words = ["topics", filter[1:-1] if filter[0] == filter[-1] == '"' else filter, words[-1]]
+        words = ["topics", filter[1:-1] if filter[:1] == filter[-1:] == '"' else filter, words[-1]]
     return Setting(tuple(words), value.strip(), source)
 
 

@@ -1,0 +1,288 @@
+"""What subscribers get through the devices door."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.brokers import BrokerProcess
+from tests.doors.devices.subscribers import Place, Publisher, Subscriber
+from tests.doors.zeromq.peers import Peer
+from tests.waiting import wait_until
+
+NUMBERS = [
+    (0, b"\x00\x00\x00\x00\x2a"),  # 42
+    (0, b"\x01\xff\xff\xff\xff"),  # -4294967295
+    (1, b"\x00\x07"),  # 0.07
+    (2, b"\x00\x00\xbc\x5c\x01\x04"),  # 1234.4321
+    (2, b"\x01\x00\x00\x00\x05\x09"),  # -0.000000005
+    (3, "ștafetă".encode()),
+]
+
+
+def subscribed(subscriber: Subscriber, publisher: Publisher, *topics: str, sf: int = 0) -> None:
+    """Subscribes, and waits until the broker knows."""
+    subscriber.say(*(subscriber.subscription(topic, sf) for topic in topics))
+    assert not subscriber.settled(publisher)
+
+
+def gone(broker: BrokerProcess, client: str) -> None:
+    """Waits until the broker knows that a client has left."""
+    came, left = f"New client {client} connected", f"Client {client} disconnected."
+    wait_until(lambda: broker.stderr.count(came) == broker.stderr.count(left))
+
+
+def test_all_types_arrive_as_they_were_sent(
+    dialect: type[Subscriber], place: Place, publisher: Publisher, client: str, topic: str
+) -> None:
+    with dialect(place, client) as subscriber:
+        subscribed(subscriber, publisher, topic)
+        sent = [publisher.send(topic, type_, content) for type_, content in NUMBERS]
+        assert subscriber.receive(len(sent)) == sent
+
+
+def test_commands_may_be_cut_anywhere(
+    dialect: type[Subscriber], place: Place, publisher: Publisher, client: str, topic: str
+) -> None:
+    with dialect(place, client) as subscriber:
+        commands = [subscriber.subscription(f"{topic}/{number}") for number in range(3)]
+        for at in range(len(whole := b"".join([*commands, subscriber.ending(f"{topic}/1")]))):
+            subscriber.say(whole[at : at + 1])
+        subscriber.settled(publisher)
+        publisher.send(f"{topic}/1", 3, b"no")
+        sent = [publisher.send(f"{topic}/{number}", 3, b"yes") for number in (0, 2)]
+        assert subscriber.receive(2) == sent
+
+
+def test_what_comes_while_one_is_away_is_kept_with_sf_alone(
+    dialect: type[Subscriber],
+    place: Place,
+    publisher: Publisher,
+    client: str,
+    topic: str,
+    door_of: BrokerProcess,
+) -> None:
+    with dialect(place, client) as subscriber:
+        subscribed(subscriber, publisher, f"{topic}/kept", sf=1)
+        subscribed(subscriber, publisher, f"{topic}/lost", sf=0)
+    gone(door_of, client)
+    kept = [publisher.send(f"{topic}/{where}", 3, b"1") for where in ("kept", "lost", "kept")][::2]
+    with dialect(place, client) as subscriber:
+        assert subscriber.receive(2) == kept
+        sent = [publisher.send(f"{topic}/{where}", 3, b"2") for where in ("kept", "lost")]
+        assert subscriber.receive(2) == sent, "both subscriptions have outlived the connection"
+
+
+def test_sf_can_be_changed(
+    place: Place, publisher: Publisher, client: str, topic: str, door_of: BrokerProcess
+) -> None:
+    for sf in (1, 0, 1, 0):
+        with Subscriber(place, client) as subscriber:
+            subscribed(subscriber, publisher, topic, sf=sf)
+        gone(door_of, client)
+        sent = publisher.send(topic, 3, b"while away")
+        with Subscriber(place, client) as subscriber:
+            assert subscriber.settled(publisher) == ([sent] if sf else [])
+        gone(door_of, client)
+
+
+def test_an_id_that_is_connected_is_closed_without_a_word(
+    dialect: type[Subscriber],
+    place: Place,
+    publisher: Publisher,
+    client: str,
+    topic: str,
+    door_of: BrokerProcess,
+) -> None:
+    with dialect(place, client) as first:
+        subscribed(first, publisher, topic)
+        with dialect(place, client) as second:
+            second.subscribe(f"{topic}/second")
+            assert second.is_closed()
+        door_of.wait_for_line(f"Client {client} already connected.")
+        sent = publisher.send(topic, 3, b"still there")
+        assert first.receive(1) == [sent]
+    gone(door_of, client)
+
+
+def test_overlapping_subscriptions_deliver_once_and_in_order(
+    dialect: type[Subscriber], place: Place, publisher: Publisher, client: str, topic: str
+) -> None:
+    with dialect(place, client) as subscriber:
+        filters = [f"{topic}/+/c", f"{topic}/*", f"{topic}/b/c", f"{topic}/b/+"]
+        subscribed(subscriber, publisher, *filters[:2])
+        subscribed(subscriber, publisher, *filters[2:], sf=1)
+        names = [f"{topic}/{end}" for end in ("b/c", "b", "b/d", "x/c", "b/c", "x/y/z")] * 20
+        sent = [publisher.send(name, 3, b"%d" % at) for at, name in enumerate(names)]
+        assert subscriber.receive(len(sent)) == sent
+
+
+def test_unsubscribing_ends_it(place: Place, publisher: Publisher, client: str, topic: str) -> None:
+    with Subscriber(place, client) as subscriber:
+        subscribed(subscriber, publisher, topic, f"{topic}/2")
+        subscriber.unsubscribe(topic)
+        subscriber.unsubscribe("never/subscribed")
+        subscriber.settled(publisher)
+        publisher.send(topic, 3, b"no")
+        sent = publisher.send(f"{topic}/2", 3, b"yes")
+        assert subscriber.receive(1) == [sent]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        lambda subscriber: b"GET / HTTP/1.1\r\n\r\n",
+        lambda subscriber: b"ss3!0abc",
+        lambda subscriber: b"\xff" * 300,
+        lambda subscriber: bytes(256 * 3),
+        lambda subscriber: subscriber.identification() * 2,
+        lambda subscriber: subscriber.identification() + b"xx",
+        lambda subscriber: b"id0",
+    ],
+)
+def test_garbage_ends_the_connection_and_hurts_nobody(
+    garbage: Callable[[Subscriber], bytes],
+    place: Place,
+    publisher: Publisher,
+    client: str,
+    topic: str,
+    door_of: BrokerProcess,
+) -> None:
+    class Stranger(Subscriber):
+        def identification(self) -> bytes:
+            return b""
+
+    with Subscriber(place, client) as bystander, Stranger(place, f"x{client}") as stranger:
+        subscribed(bystander, publisher, topic)
+        stranger.say(garbage(bystander) if b"xx" not in garbage(bystander) else b"id2" + b"zzxx")
+        assert stranger.is_closed()
+        assert "the connection is closed" in door_of.stderr
+        sent = publisher.send(topic, 3, b"still here")
+        assert bystander.receive(1) == [sent]
+
+
+def test_a_command_that_is_wrong_is_skipped(
+    dialect: type[Subscriber],
+    place: Place,
+    publisher: Publisher,
+    client: str,
+    topic: str,
+    door_of: BrokerProcess,
+) -> None:
+    with dialect(place, client) as subscriber:
+        for name in ("a+b", "x" * 240 + "/*/*/*", "a/#b"):
+            subscriber.subscribe(name)
+        subscriber.say(subscriber.subscription(topic, 7))
+        subscribed(subscriber, publisher, topic)
+        sent = publisher.send(topic, 3, b"here")
+        assert subscriber.receive(1) == [sent]
+    door_of.wait_for_line("SF is b'7'; it must be 0 or 1")
+
+
+def test_what_cannot_be_read_is_dropped_and_counted(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("counted") / "data", doors=("devices",)) as broker:
+        place = broker.door("devices")
+        with Publisher(place) as publisher, Subscriber(place, "C1") as subscriber:
+            subscribed(subscriber, publisher, "t")
+            for datagram in (b"x", bytes(51), b"t".ljust(50, b"\0") + b"\4", b"t".ljust(51, b"\0") + b"\0"):
+                publisher.send_raw(datagram)
+            publisher.send_raw(b"t".ljust(50, b"\0") + b"\3" + b"x" * 1501)
+            publisher.send("a b", 3, b"no name")
+            publisher.send("a/+", 3, b"a filter")
+            publisher.send_raw(b"\xff".ljust(50, b"\0") + b"\3" + b"not UTF-8")
+            publisher.send("nobody/is/here", 3, b"ignored")
+            sent = publisher.send("t", 3, b"x" * 1500)
+            assert subscriber.receive(1) == [sent]
+        broker.stop()
+        assert "datagrams were dropped invalid=8 lost=0" in broker.stderr
+
+
+def test_what_a_device_cannot_carry_comes_cut_as_a_string(
+    dialect: type[Subscriber],
+    place: Place,
+    publisher: Publisher,
+    client: str,
+    topic: str,
+    door_of: BrokerProcess,
+) -> None:
+    long_topic = f"{topic}/" + "ș" * 40
+    with dialect(place, client) as subscriber, Peer(door_of.address) as peer:
+        subscribed(subscriber, publisher, f"{topic}/*")
+        peer.ask(f"PUT {long_topic} hello")
+        peer.ask(f"PUT {topic}/long " + "ă" * 1000)
+        first, second = subscriber.receive(2)
+    assert (first.topic, first.type, first.content) == (
+        long_topic.encode()[:50].decode("utf-8", "ignore"),
+        3,
+        b"hello",
+    )
+    assert (second.topic, second.type, second.content) == (f"{topic}/long", 3, "ă".encode() * 750)
+
+
+def test_subscriptions_and_what_they_hold_outlive_the_broker(
+    dialect: type[Subscriber], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("killed") / "data", doors=("devices",)) as broker:
+        place = broker.door("devices")
+        with Publisher(place) as publisher, Subscriber(place, "witness") as witness:
+            with dialect(place, "C1") as subscriber:
+                subscribed(subscriber, publisher, "kept", sf=1)
+                subscribed(subscriber, publisher, "lost", sf=0)
+            gone(broker, "C1")
+            subscribed(witness, publisher, "kept", "lost")
+            sent = [publisher.send(name, 3, b"1") for name in ("kept", "lost", "kept")]
+            assert witness.receive(3) == sent, "what was delivered is on disk"
+            broker.restart()
+        with Publisher(place) as publisher, dialect(place, "C1") as subscriber:
+            assert subscriber.receive(2) == sent[::2]
+            now = [publisher.send(name, 3, b"2") for name in ("lost", "kept")]
+            assert subscriber.receive(2) == now
+
+
+def test_what_was_on_its_way_when_a_connection_broke_comes_again(
+    place: Place, publisher: Publisher, client: str, topic: str, door_of: BrokerProcess
+) -> None:
+    with Subscriber(place, client, receive_buffer=4096) as subscriber:
+        subscribed(subscriber, publisher, topic, sf=1)
+        texts = [f"{number:04}".ljust(1000, ".") for number in range(1000)]
+        sent = publisher.send_texts(topic, texts)
+        assert subscriber.receive(10) == sent[:10]
+        subscriber.reset()
+    gone(door_of, client)
+    with Subscriber(place, client) as subscriber:
+        first = subscriber.receive(1)[0]
+        at = sent.index(first)
+        assert at < 600, "the broker's and the kernel's buffers hold less than that"
+        assert subscriber.receive(len(sent) - at - 1) == sent[at + 1 :], "all the others, in order"
+
+
+def test_a_client_that_has_read_everything_gets_nothing_twice(
+    place: Place, publisher: Publisher, client: str, topic: str, door_of: BrokerProcess
+) -> None:
+    for number in range(20):
+        with Subscriber(place, client) as subscriber:
+            if number == 0:
+                subscribed(subscriber, publisher, topic, sf=1)
+            sent = publisher.send(topic, 3, b"%d" % number)
+            assert subscriber.receive(1) == [sent]
+        gone(door_of, client)
+
+
+def test_the_door_tells_who_comes_and_goes(place: Place, client: str, door_of: BrokerProcess) -> None:
+    with Subscriber(place, client) as subscriber:
+        host, port = subscriber.socket.getsockname()
+        door_of.wait_for_line(f"New client {client} connected from {host}:{port}.")
+    door_of.wait_for_line(f"Client {client} disconnected.")
+
+
+def test_a_message_is_not_held_back(place: Place, publisher: Publisher, client: str, topic: str) -> None:
+    with Subscriber(place, client) as subscriber:
+        subscribed(subscriber, publisher, topic)
+        took = []
+        for number in range(50):
+            start = time.perf_counter()
+            sent = publisher.send(topic, 3, b"%d" % number)
+            assert subscriber.receive(1) == [sent]
+            took.append(time.perf_counter() - start)
+        # With Nagle's algorithm every second one would wait for a delayed acknowledgement: 40 ms.
+        assert sorted(took)[30] < 0.02
