@@ -8,7 +8,7 @@ store or an Arrow client, as columns (`stafeta.store.blocks.ColumnBatch`); both 
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from reprlib import repr as shown
 from typing import Final, TypeAlias
@@ -116,6 +116,19 @@ class Batch(ABC):
     @abstractmethod
     def last_position(self) -> int: ...
 
+    @abstractmethod
+    def constant(self, index: int) -> object:
+        """The value that a field has in every message; None where they differ."""
+
+    @property
+    @abstractmethod
+    def lengths(self) -> set[int]:
+        """All lengths that a payload has."""
+
+    @abstractmethod
+    def framed(self, heads: Mapping[int, bytes]) -> bytes:
+        """All payloads, one after the other, each behind the head for its length."""
+
 
 class RowBatch(Batch):
     """A batch of messages that came one by one."""
@@ -157,3 +170,14 @@ class RowBatch(Batch):
     @property
     def last_position(self) -> int:
         return self.rows[-1][POSITION]
+
+    def constant(self, index: int) -> object:
+        values = self.column(index)
+        return values[0] if values.count(values[0]) == self.count else None
+
+    @property
+    def lengths(self) -> set[int]:
+        return set(map(len, self.payloads))
+
+    def framed(self, heads: Mapping[int, bytes]) -> bytes:
+        return b"".join([heads[len(payload)] + payload for payload in self.payloads])

@@ -41,6 +41,13 @@ def test_what_is_stored_comes_back(rows: list[Row], data: st.DataObject) -> None
         reference = RowBatch("t", 100, rows[run.row : run.row + run.rows])
         assert batch.size == reference.size
         assert list(batch.positions) == list(reference.positions)
+        if batch.count:
+            assert batch.last_position == reference.last_position
+            assert batch.lengths == reference.lengths
+            heads = {length: b"%d:" % length for length in batch.lengths}
+            assert batch.framed(heads) == reference.framed(heads)
+            for index in range(len(rows[0])):
+                assert batch.constant(index) in (None, reference.constant(index))
         if batch.count > 1:
             assert batch.cut(101, 102).payloads == reference.cut(101, 102).payloads
         back += zip(*(batch.column(index) for index in range(7)), strict=True)
