@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stafeta.broker.names import check_client, check_filter, check_name, matcher
@@ -95,6 +95,7 @@ def test_who_matches_a_name(patterns: list[list[str]], levels: list[str]) -> Non
     assert not trie._root.children
 
 
+@example([["$s"]], ["#", "$s"])
 @given(st.lists(LEVELS, max_size=12), PATTERNS)
 def test_which_names_a_filter_matches(names: list[list[str]], pattern: list[str]) -> None:
     filter_ = "/".join(pattern)

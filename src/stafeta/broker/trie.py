@@ -118,7 +118,7 @@ class NameTrie(Generic[V]):
                 ]
                 if many:
                     stack.append((node, at + 1))
-            elif levels[at] in below:
+            elif levels[at] in below and not (node is self._root and at and levels[at].startswith("$")):
                 stack.append((below[levels[at]], at + 1))
         return list(found)
 
