@@ -46,7 +46,7 @@ def test_a_package_imports_only_what_lies_further_in(package: str) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("command", ["put", "get", "sub", "unsub", "topics", "shell", "serve"])
+@pytest.mark.parametrize("command", ["put", "get", "sub", "unsub", "topics", "shell", "serve", "devices"])
 def test_the_command_line_and_the_client_start_without_heavy_imports(command: str) -> None:
     script = (
         "import sys, stafeta.cli.main\n"
@@ -61,6 +61,14 @@ def test_the_command_line_and_the_client_start_without_heavy_imports(command: st
     modules = set(done.stdout.splitlines()[-1].split())
     assert "stafeta.doors.zeromq.client" in modules
     assert not {name for name in modules if within(name, HEAVY | OF_THE_BROKER)}
+
+
+@pytest.mark.parametrize("command", ["subscriber", "publish"])
+def test_a_device_command_imports_only_what_it_needs(command: str) -> None:
+    script = f"import sys, stafeta.cli.main, stafeta.cli.devices_{command}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    others = HEAVY | OF_THE_BROKER | {"asyncio", "zmq", "stafeta.doors.zeromq", "stafeta.doors.frames"}
+    assert not {name for name in done.stdout.split() if within(name, others)}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -124,5 +124,17 @@ class Unavailable(NoReply):
     """The broker is there, but cannot do it now: its disk is full, or it is shutting down."""
 
 
+class Disconnected(StafetaError):
+    """The connection to the broker is gone."""
+
+
+class Cancelled(StafetaError):
+    """A queue was cancelled, and gives nothing more."""
+
+
+class WrongRole(StafetaError):
+    """A consumer does not push, and a producer does not pull."""
+
+
 class Refused(StafetaError):
     """The broker answered no."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from stafeta import __version__
-from stafeta.cli import exits, messages, serve, shell
+from stafeta.cli import devices, exits, messages, serve, shell
 from stafeta.errors import StafetaError
 
 
@@ -44,4 +44,5 @@ def _parser() -> argparse.ArgumentParser:
     serve.register(commands)
     messages.register(commands)
     shell.register(commands)
+    devices.register(commands)
     return parser

@@ -226,6 +226,11 @@ class Delivery:
         """Something that is not a message was written to the transport as well."""
         self._sent += size
 
+    @property
+    def busy(self) -> bool:
+        """True while something is on its way to the peer."""
+        return self.settle() or self._transport.get_write_buffer_size() > 0 or self.feed.ready
+
     def settle(self) -> bool:
         """Acknowledge what the peer has got; true where there is more to come."""
         if self._closed or not self._unsettled:

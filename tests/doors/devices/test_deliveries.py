@@ -1,7 +1,9 @@
 """What subscribers are told: batches to bytes, and back."""
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
@@ -15,10 +17,12 @@ from stafeta.doors.devices.codec import (
     Delivery,
     struct_frames,
     text_frames,
+    text_stream,
 )
 from stafeta.doors.devices.deliveries import DeliveryReader
 from stafeta.errors import InvalidDelivery
 from stafeta.message import Batch, Kind, RowBatch
+from stafeta.store.blocks import decode, encode_rows, make_header, runs_of
 
 Frames = Callable[[Batch, Callable[[], None]], list[bytes]]
 DIALECTS = pytest.mark.parametrize(
@@ -45,7 +49,7 @@ def seen(reader: DeliveryReader, data: bytes, cuts: Sequence[int] = ()) -> tuple
     """The messages in a stream that is cut at these places, and why the rest cannot be read."""
     found: list[Delivery] = []
     edges = [0, *sorted(cuts), len(data)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         try:
             found += reader.take(data[start:end])
         except InvalidDelivery as error:
@@ -189,6 +193,24 @@ def test_what_the_door_writes_is_what_a_client_reads(sent: list[tuple[Kind, str]
 
 def float_is_not_zero(kind: Kind, text: str) -> bool:
     return kind is not Kind.FLOAT or text.strip("-0.") != ""
+
+
+@given(
+    messages | st.lists(st.tuples(st.just(Kind.STRING), texts), min_size=1), st.sampled_from(["a", "x" * 51])
+)
+@example([(Kind.STRING, "")], "a")
+@example([(Kind.JSON, "1"), (Kind.JSON, "x" * 1501)], "a")
+def test_a_batch_made_at_once_is_its_messages_one_by_one(sent: list[tuple[Kind, str]], topic: str) -> None:
+    """Whether they came one by one or out of the store."""
+    rows = batch(*((kind, text.encode()) for kind, text in sent), topic=topic)
+    constants, body = encode_rows(rows.rows)
+    header = make_header(rows.count, constants, [(1, 1, rows.count, 0, 0)])
+    stored = decode(header, bytes(body)).batch(topic, runs_of(1, header)[0])
+    one_by_one, at_once = Counter[str](), Counter[str]()
+    expected = b"".join(text_frames(rows, lambda: one_by_one.update(["changed"])))
+    assert text_stream(rows, lambda: at_once.update(["changed"])) == expected
+    assert text_stream(stored, lambda: at_once.update(["changed"])) == expected
+    assert at_once["changed"] == 2 * one_by_one["changed"]
 
 
 @given(messages, st.binary(max_size=100), st.data())

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.brokers import BrokerProcess
+from tests.doors.devices.comings import gone, subscribed
 from tests.doors.devices.subscribers import Place, Publisher, Subscriber
 from tests.doors.zeromq.peers import Peer
-from tests.waiting import wait_until
 
 NUMBERS = [
     (0, b"\x00\x00\x00\x00\x2a"),  # 42
@@ -18,18 +18,6 @@ NUMBERS = [
     (2, b"\x01\x00\x00\x00\x05\x09"),  # -0.000000005
     (3, "ștafetă".encode()),
 ]
-
-
-def subscribed(subscriber: Subscriber, publisher: Publisher, *topics: str, sf: int = 0) -> None:
-    """Subscribes, and waits until the broker knows."""
-    subscriber.say(*(subscriber.subscription(topic, sf) for topic in topics))
-    assert not subscriber.settled(publisher)
-
-
-def gone(broker: BrokerProcess, client: str) -> None:
-    """Waits until the broker knows that a client has left."""
-    came, left = f"New client {client} connected", f"Client {client} disconnected."
-    wait_until(lambda: broker.stderr.count(came) == broker.stderr.count(left))
 
 
 def test_all_types_arrive_as_they_were_sent(
@@ -62,13 +50,16 @@ def test_what_comes_while_one_is_away_is_kept_with_sf_alone(
     topic: str,
     door_of: BrokerProcess,
 ) -> None:
-    with dialect(place, client) as subscriber:
+    with dialect(place, client) as subscriber, Subscriber(place, f"w{client}") as witness:
+        subscribed(witness, publisher, f"{topic}/+")
         subscribed(subscriber, publisher, f"{topic}/kept", sf=1)
         subscribed(subscriber, publisher, f"{topic}/lost", sf=0)
-    gone(door_of, client)
-    kept = [publisher.send(f"{topic}/{where}", 3, b"1") for where in ("kept", "lost", "kept")][::2]
+        subscriber.close()
+        gone(door_of, client)
+        sent = [publisher.send(f"{topic}/{where}", 3, b"1") for where in ("kept", "lost", "kept")]
+        assert witness.receive(3) == sent
     with dialect(place, client) as subscriber:
-        assert subscriber.receive(2) == kept
+        assert subscriber.receive(2) == sent[::2]
         sent = [publisher.send(f"{topic}/{where}", 3, b"2") for where in ("kept", "lost")]
         assert subscriber.receive(2) == sent, "both subscriptions have outlived the connection"
 
@@ -76,14 +67,17 @@ def test_what_comes_while_one_is_away_is_kept_with_sf_alone(
 def test_sf_can_be_changed(
     place: Place, publisher: Publisher, client: str, topic: str, door_of: BrokerProcess
 ) -> None:
-    for sf in (1, 0, 1, 0):
-        with Subscriber(place, client) as subscriber:
-            subscribed(subscriber, publisher, topic, sf=sf)
-        gone(door_of, client)
-        sent = publisher.send(topic, 3, b"while away")
-        with Subscriber(place, client) as subscriber:
-            assert subscriber.settled(publisher) == ([sent] if sf else [])
-        gone(door_of, client)
+    with Subscriber(place, f"w{client}") as witness:
+        subscribed(witness, publisher, topic)
+        for sf in (1, 0, 1, 0):
+            with Subscriber(place, client) as subscriber:
+                subscribed(subscriber, publisher, topic, sf=sf)
+            gone(door_of, client)
+            sent = publisher.send(topic, 3, b"while away")
+            assert witness.receive(1) == [sent]
+            with Subscriber(place, client) as subscriber:
+                assert subscriber.settled(publisher) == ([sent] if sf else [])
+            gone(door_of, client)
 
 
 def test_an_id_that_is_connected_is_closed_without_a_word(
@@ -217,55 +211,6 @@ def test_what_a_device_cannot_carry_comes_cut_as_a_string(
         b"hello",
     )
     assert (second.topic, second.type, second.content) == (f"{topic}/long", 3, "ă".encode() * 750)
-
-
-def test_subscriptions_and_what_they_hold_outlive_the_broker(
-    dialect: type[Subscriber], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with BrokerProcess(tmp_path_factory.mktemp("killed") / "data", doors=("devices",)) as broker:
-        place = broker.door("devices")
-        with Publisher(place) as publisher, Subscriber(place, "witness") as witness:
-            with dialect(place, "C1") as subscriber:
-                subscribed(subscriber, publisher, "kept", sf=1)
-                subscribed(subscriber, publisher, "lost", sf=0)
-            gone(broker, "C1")
-            subscribed(witness, publisher, "kept", "lost")
-            sent = [publisher.send(name, 3, b"1") for name in ("kept", "lost", "kept")]
-            assert witness.receive(3) == sent, "what was delivered is on disk"
-            broker.restart()
-        with Publisher(place) as publisher, dialect(place, "C1") as subscriber:
-            assert subscriber.receive(2) == sent[::2]
-            now = [publisher.send(name, 3, b"2") for name in ("lost", "kept")]
-            assert subscriber.receive(2) == now
-
-
-def test_what_was_on_its_way_when_a_connection_broke_comes_again(
-    place: Place, publisher: Publisher, client: str, topic: str, door_of: BrokerProcess
-) -> None:
-    with Subscriber(place, client, receive_buffer=4096) as subscriber:
-        subscribed(subscriber, publisher, topic, sf=1)
-        texts = [f"{number:04}".ljust(1000, ".") for number in range(1000)]
-        sent = publisher.send_texts(topic, texts)
-        assert subscriber.receive(10) == sent[:10]
-        subscriber.reset()
-    gone(door_of, client)
-    with Subscriber(place, client) as subscriber:
-        first = subscriber.receive(1)[0]
-        at = sent.index(first)
-        assert at < 600, "the broker's and the kernel's buffers hold less than that"
-        assert subscriber.receive(len(sent) - at - 1) == sent[at + 1 :], "all the others, in order"
-
-
-def test_a_client_that_has_read_everything_gets_nothing_twice(
-    place: Place, publisher: Publisher, client: str, topic: str, door_of: BrokerProcess
-) -> None:
-    for number in range(20):
-        with Subscriber(place, client) as subscriber:
-            if number == 0:
-                subscribed(subscriber, publisher, topic, sf=1)
-            sent = publisher.send(topic, 3, b"%d" % number)
-            assert subscriber.receive(1) == [sent]
-        gone(door_of, client)
 
 
 def test_the_door_tells_who_comes_and_goes(place: Place, client: str, door_of: BrokerProcess) -> None:

@@ -26,12 +26,14 @@ __all__ = [
     "struct_frames",
     "subscribe",
     "text_frames",
+    "text_stream",
     "unsubscribe",
 ]
 
 TEXT_OVERHEAD = text_dialect.OVERHEAD
 STRUCT_OVERHEAD = struct_dialect.OVERHEAD
 text_frames = text_dialect.frames
+text_stream = text_dialect.stream
 struct_frames = struct_dialect.frames
 
 

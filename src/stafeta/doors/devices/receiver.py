@@ -43,6 +43,7 @@ class Received(NamedTuple):
     readings: list[Reading]
     invalid: int  # datagrams that could not be read
     example: str  # what is wrong with one of them
+    ended: bool  # there was nothing, or an empty datagram, which wakes the thread up
 
 
 class Receiver:
@@ -72,6 +73,8 @@ class Receiver:
         """Take what is there, and no more."""
         self._closed = True
         self._room.set()
+        # If the buffer is so full that the empty datagram is lost, the thread ends with what is in it.
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 50_000))
         host, port = self._socket.getsockname()[:2]
         with socket.socket(self._socket.family, socket.SOCK_DGRAM) as waker:
             waker.sendto(b"", ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port))  # noqa: S104
@@ -100,7 +103,7 @@ class Receiver:
             if received.readings or received.invalid:
                 self._handed += _cost(received)
                 self._loop.call_soon_threadsafe(self._take, received)
-            if self._closed:
+            if self._closed and received.ended:
                 return
             while self._handed - self._done > self._limit and not self._closed:
                 self._room.clear()
@@ -124,12 +127,14 @@ def _enlarge(udp: socket.socket, size: int) -> None:
 def _read(datagrams: Iterator[Datagram]) -> Received:
     readings: list[Reading] = []
     invalid, example = 0, ""
+    empty = False
     add = readings.append
     for head, content, length, source in datagrams:
         try:
             if not HEAD <= length < SLOT:
                 if not length:
-                    continue  # nobody means anything by it: it wakes the thread up
+                    empty = True
+                    continue
                 raise InvalidDatagram(
                     f"A datagram has {HEAD} to {SLOT - 1} bytes, not {length if length < SLOT else 'more'}."
                 )
@@ -139,7 +144,7 @@ def _read(datagrams: Iterator[Datagram]) -> Received:
             invalid, example = invalid + 1, str(error)
         else:
             add((name, kind, payload, source))
-    return Received(readings, invalid, example)
+    return Received(readings, invalid, example, empty or not (readings or invalid))
 
 
 @lru_cache(KNOWN)
@@ -159,7 +164,11 @@ def _meaning(head: bytes) -> tuple[str, Reader]:
 
 def _one_by_one(udp: socket.socket) -> Iterator[Iterator[Datagram]]:
     while True:
-        data, address = udp.recvfrom(SLOT)
+        try:
+            data, address = udp.recvfrom(SLOT)
+        except BlockingIOError:
+            yield iter(())
+            continue
         host, port = address[:2]
         source = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         yield iter([(data[:HEAD].ljust(HEAD, b"\0"), data[HEAD:], len(data), source)])
@@ -214,6 +223,7 @@ def _several(udp: socket.socket) -> Iterator[Iterator[Datagram]]:
         if count < 0:
             reason = ctypes.get_errno()
             if reason in (errno.EINTR, errno.EAGAIN, errno.ECONNREFUSED):
+                yield iter(())
                 continue
             raise OSError(reason, os.strerror(reason))
         yield (

@@ -30,6 +30,7 @@ from stafeta.doors.devices.codec import (
     Unsubscribe,
     struct_frames,
     text_frames,
+    text_stream,
 )
 from stafeta.doors.devices.receiver import Received, Receiver
 from stafeta.errors import AlreadyConnected, ConfigError, InvalidCommand, Lagging, StafetaError
@@ -71,7 +72,9 @@ class DevicesDoor:
         self.carrier = Carrier(broker, buffer)
         self.observer = observer or log.info
         self.counts = Counts()
-        self.text = Encoder(partial(text_frames, cut=self._changed), TEXT_OVERHEAD)
+        self.text = Encoder(
+            partial(text_frames, cut=self._changed), TEXT_OVERHEAD, partial(text_stream, cut=self._changed)
+        )
         self.struct = Encoder(partial(struct_frames, cut=self._changed), STRUCT_OVERHEAD)
         self.connections: dict[Connection, None] = {}
         self.closed = False
@@ -120,8 +123,8 @@ class DevicesDoor:
             server.close()
         for receiver in self._receivers:
             await self._loop.run_in_executor(None, receiver.close)
-        await asyncio.sleep(0)  # what the receivers have handed over last
-        while self._received:
+        await asyncio.wait([self.broker.receipt()])
+        while self._received:  # the broker was congested
             self._publish()
             await asyncio.wait([self.broker.receipt()])
         with contextlib.suppress(TimeoutError):
@@ -265,9 +268,7 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """True while something is on its way."""
-        return self._transport.get_write_buffer_size() > 0 or (
-            self._delivery is not None and self._delivery.settle()
-        )
+        return self._delivery is not None and self._delivery.busy
 
     def abort(self) -> None:
         self._transport.abort()
