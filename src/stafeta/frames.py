@@ -1,0 +1,11 @@
+"""Queues at a broker's frames door, in three serializers.
+
+from stafeta.frames import JSONQueue
+
+with JSONQueue("/weather") as queue:
+    topic, value = queue.pull()
+"""
+
+from stafeta.doors.frames.client import JSONQueue, PickleQueue, Queue, Role, XMLQueue
+
+__all__ = ["JSONQueue", "PickleQueue", "Queue", "Role", "XMLQueue"]
