@@ -3,10 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP_QUIET := --quiet --quiet --disable-pip-version-check
-SOURCES := $(wildcard src tests benchmarks examples)
+SOURCES := $(wildcard src tests benchmarks examples fuzz)
+RUNS := 1000000
+
+APT := DEBIAN_FRONTEND=noninteractive apt-get --yes -qq
+GET_MOSQUITTO := $(APT) install mosquitto || { $(APT) update && $(APT) install mosquitto; }
+AS_ROOT := [ "$$(id -u)" = 0 ] || set -- sudo $$([ -t 0 ] || echo --non-interactive)
+GET_PEERS = PATH="$$PATH:/usr/sbin:/usr/local/sbin"; command -v mosquitto >/dev/null || { \
+	echo "Installing mosquitto" >&2; $(AS_ROOT); "$$@" sh -c '$(GET_MOSQUITTO)' >/dev/null; } || \
+	{ echo "To be compared with, Mosquitto has to be installed; on Debian: sudo apt-get install mosquitto" >&2; false; }
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench docs lock clean
+.PHONY: help install demo test fuzz lint format bench peers docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +28,11 @@ demo: $(STAMP) ## Play a short story through a real broker
 test: $(STAMP) ## Run the tests; ARGS go to pytest
 	@$(BIN)/python -m pytest $(ARGS)
 
+fuzz: $(STAMP) ## Feed every codec RUNS inputs that nobody would write; ARGS name targets
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
+		$(BIN)/python -m pip install $(PIP_QUIET) --no-build-isolation -e '.[fuzz]'
+	@$(BIN)/python -m fuzz --runs $(RUNS) $(ARGS)
+
 lint: $(STAMP) ## Check style and types
 	@$(BIN)/ruff check --quiet $(SOURCES)
 	@$(BIN)/ruff format --quiet --check $(SOURCES)
@@ -30,7 +43,11 @@ format: $(STAMP) ## Format the code and mend what can be mended
 	@$(BIN)/ruff format --quiet $(SOURCES)
 
 bench: $(STAMP) ## Measure throughput and latency; ARGS go to the benchmarks
+	@$(GET_PEERS) || true
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+peers: ## Install what the benchmarks compare with: Mosquitto
+	@$(GET_PEERS)
 
 docs: $(STAMP) ## Build the documentation into site/
 	@$(BIN)/mkdocs build --quiet --strict
@@ -41,7 +58,7 @@ lock: $(STAMP) ## Resolve the dependencies anew into requirements.lock
 		--custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
 
 clean: ## Remove .venv and everything built
-	@rm -rf $(VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis fuzz-crashes
 	@find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): requirements.lock pyproject.toml

@@ -9,7 +9,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import cli, get, put, put_json, rendering, stored, subscriptions, topics
+from benchmarks import (
+    cli,
+    devices_commands,
+    devices_drain,
+    devices_fanout,
+    devices_idle,
+    devices_slow,
+    devices_udp,
+    get,
+    put,
+    put_json,
+    rendering,
+    stored,
+    subscriptions,
+    topics,
+)
 from benchmarks.brokers import BrokerFailed
 from benchmarks.load import LoadFailed
 from benchmarks.machine import facts
@@ -18,7 +33,21 @@ from benchmarks.setting import Setting
 
 BENCHMARKS = {
     module.__name__.rpartition(".")[2]: module
-    for module in (put, put_json, get, topics, subscriptions, stored, cli)
+    for module in (
+        put,
+        put_json,
+        get,
+        topics,
+        subscriptions,
+        stored,
+        cli,
+        devices_udp,
+        devices_fanout,
+        devices_drain,
+        devices_idle,
+        devices_slow,
+        devices_commands,
+    )
 }
 
 
@@ -27,7 +56,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers and folders go as well
     if options.list:
         for name, module in BENCHMARKS.items():
-            print(f"{name:<14}{module.__doc__}")
+            print(f"{name:<18}{module.__doc__}")
         return 0
     results: dict[str, Result] = {}
     if options.begin_with:

@@ -11,7 +11,8 @@ from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
-_LISTENING = re.compile(r"zeromq: listening on (tcp://\S+)")
+_LISTENING = re.compile(r"(\w+): listening on (\S+)$")
+DOORS = ("zeromq", "devices", "frames")
 _PATIENCE = 600.0  # seconds to start or to leave
 
 
@@ -20,18 +21,23 @@ class BrokerFailed(Exception):
 
 
 class Broker:
-    """`stafeta serve` on a folder, on any free port of this machine, with everything as it is by default."""
+    """`stafeta serve` on a folder, on any free ports of this machine, with everything as it is by default.
 
-    def __init__(self, data: Path) -> None:
+    Of its doors that of ZeroMQ is open, and those that are named.
+    """
+
+    def __init__(self, data: Path, *doors: str) -> None:
         self.data = data
-        self.address = ""
+        self._doors = dict.fromkeys(("zeromq", *doors), "")
         self._process: subprocess.Popen[str] | None = None
         self._drain = threading.Thread()
         self._last_lines: deque[str] = deque(maxlen=20)
 
     def start(self) -> float:
         """Starts it; returns the seconds until it said that it listens."""
-        command = [sys.executable, "-m", "stafeta", "serve", "--data", str(self.data), "--zeromq", "0"]
+        command = [sys.executable, "-m", "stafeta", "serve", "--data", str(self.data)]
+        for door in DOORS:
+            command += [f"--{door}", "0" if door in self._doors else "off"]
         start = perf_counter()
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment()
@@ -50,6 +56,16 @@ class Broker:
         self._drain = threading.Thread(target=self._read, args=(process,), daemon=True)
         self._drain.start()
         return took
+
+    @property
+    def address(self) -> str:
+        """Where its ZeroMQ door listens."""
+        return self._doors["zeromq"]
+
+    def door(self, name: str) -> tuple[str, int]:
+        """Where one of its other doors listens, as host and port."""
+        host, _, port = self._doors[name].rpartition(":")
+        return host, int(port)
 
     @property
     def pid(self) -> int:
@@ -75,11 +91,14 @@ class Broker:
 
     def _await_listening(self, process: "subprocess.Popen[str]") -> None:
         assert process.stderr is not None
+        waiting = set(self._doors)
         for line in process.stderr:
             self._last_lines.append(line)
-            if found := _LISTENING.search(line):
-                self.address = found[1]
-                return
+            if found := _LISTENING.search(line.rstrip()):
+                self._doors[found[1]] = found[2]
+                waiting.discard(found[1])
+                if not waiting:
+                    return
         process.stderr.close()
         raise BrokerFailed(f"The broker has not started:\n{''.join(self._last_lines)}")
 

@@ -57,12 +57,18 @@ class Load:
 
     def run(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """What the function returns, or raises, over there."""
+        return self.start(function, *args, **kwargs)()
+
+    def start(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> Callable[[], _T]:
+        """Has the function begun; what this returns waits for its result."""
         self._here.send((function, args, kwargs))
+        return self._result
+
+    def _result(self) -> Any:
         result, error = self._here.recv()
         if error is not None:
             raise error
-        done: _T = result
-        return done
+        return result
 
     def __enter__(self) -> "Load":
         return self

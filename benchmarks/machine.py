@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import psutil
 import zmq
@@ -84,6 +85,19 @@ def peak_memory(pid: int) -> float:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024 / 1e6
     return psutil.Process(pid).memory_info().rss / 1e6
+
+
+class Memory(NamedTuple):
+    """What a process has in memory, in MB."""
+
+    resident: float
+    share: float  # with what it has in common with other processes counted in part
+
+
+def memory(pid: int) -> Memory:
+    """Where the system does not tell shares, all of what is resident is the process's own."""
+    info = psutil.Process(pid).memory_full_info()
+    return Memory(info.rss / 1e6, getattr(info, "pss", info.rss) / 1e6)
 
 
 def _processor() -> str:

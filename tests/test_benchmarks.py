@@ -1,6 +1,7 @@
 """The benchmarks run, and what they print and write is what they have measured."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import rendering
+from benchmarks import devices, mqtt, peers, rendering
 from benchmarks.__main__ import BENCHMARKS
+from benchmarks.brokers import BrokerFailed
 from benchmarks.percentiles import percentile
+from benchmarks.publishers import Datagrams, paced
+from benchmarks.readings import DIGITS, SIXTEEN, STRING, Reading, in_order, number
 from benchmarks.results import Bar, Column, Result, Row, Table, Value, from_plain, to_plain
+from benchmarks.setting import PAYLOAD
 
 ROOT = Path(__file__).parent.parent
 MACHINE: dict[str, Value] = {
@@ -97,6 +102,75 @@ def test_a_percentile_is_the_least_that_so_many_do_not_exceed(figures: list[floa
     needed = len(figures) * percent / 100
     assert sum(figure <= found for figure in figures) >= needed
     assert found == figures[0] or sum(figure < found for figure in figures) < needed
+
+
+def test_the_quick_benchmark_of_devices_delivers_to_everybody(tmp_path: Path) -> None:
+    done = benchmarks("--quick", "devices_fanout", "--json", str(tmp_path / "figures"))
+    assert done.returncode == 0, done.stderr
+    (table,) = json.loads((tmp_path / "figures").read_text())["devices_fanout"]["tables"]
+    assert all(row["values"]["rate"] > 0 for row in table["rows"])
+    compared = peers.command() is not None
+    assert all(bool(row["bars"]) == compared for row in table["rows"])
+    assert (peers.MISSING in table["note"]) != compared
+
+
+def test_a_benchmark_without_its_peer_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(peers, "command", lambda: None)
+    assert peers.about() == peers.MISSING
+    with pytest.raises(BrokerFailed, match="make peers"), peers.Mosquitto(tmp_path):
+        pass
+
+
+def test_packets_of_mqtt_are_as_the_standard_has_them() -> None:
+    assert mqtt.connect("ab", clean=True) == b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x00\x00\x02ab"
+    assert mqtt.connect("ab", clean=False)[9] == 0
+    assert mqtt.subscribe("a/b", 1) == b"\x82\x08\x00\x01\x00\x03a/b\x01"
+    short = Reading("a", STRING, b"hi")
+    assert mqtt.publish(short) == b"\x30\x05\x00\x01ahi"
+    assert mqtt.publish(short, 258) == b"\x32\x07\x00\x01a\x01\x02hi"
+    assert mqtt.publish(Reading("a", STRING, b"x" * 318))[:3] == b"\x30\xc1\x02"
+
+
+@given(st.integers(1, 9), st.integers(0, 400))
+def test_every_message_is_acknowledged_once_however_the_stream_is_cut(total: int, cut: int) -> None:
+    reading = Reading("a", STRING, b"x" * 40)
+    stream = b"".join(mqtt.publish(reading, identifier) for identifier in range(1, total + 1))
+    cut = min(cut, len(stream))
+    here, there = socket.socketpair()
+    with here, there:
+        mqtt.acknowledge(here, reading, memoryview(stream)[:cut], 0)
+        mqtt.acknowledge(here, reading, memoryview(stream), cut)
+        here.shutdown(socket.SHUT_WR)
+        answers = there.recv(4 * total, socket.MSG_WAITALL)
+        assert answers == b"".join(b"\x40\x02\x00" + bytes([each]) for each in range(1, total + 1))
+        assert there.recv(1) == b""
+
+
+def test_a_paced_publisher_sends_every_reading_in_turn_with_its_number() -> None:
+    total = 3 * len(SIXTEEN) + 5
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        line.bind(("127.0.0.1", 0))
+        line.settimeout(10)
+        publisher = Datagrams(line.getsockname(), SIXTEEN, [devices.datagram(each) for each in SIXTEEN])
+        sent = paced(publisher, 10_000, total)
+        publisher.close()
+        got = [line.recv(2000) for _ in range(total)]
+    assert sent.totals[-1] == publisher.sent == total
+    for place, datagram in enumerate(got):
+        reading = SIXTEEN[place % len(SIXTEEN)]
+        assert datagram[:51] == reading.topic.encode().ljust(50, b"\0") + bytes([reading.kind])
+        content = number(place) + reading.content[DIGITS:] if reading.numbered else reading.content
+        assert datagram[51:] == content
+
+
+def test_readings_that_are_lost_doubled_or_cut_are_noticed() -> None:
+    size = 8 + PAYLOAD
+    stream = b"".join(b"\0" * 8 + number(place) + b"x" * (PAYLOAD - DIGITS) for place in range(5, 9))
+    assert in_order(memoryview(stream), size, 5)
+    assert not in_order(memoryview(stream), size, 4)
+    assert not in_order(memoryview(stream[:size] + stream[2 * size :]), size, 5)
+    assert not in_order(memoryview(stream[:size] + stream), size, 5)
+    assert not in_order(memoryview(stream[:-1]), size, 5)
 
 
 def benchmarks(*arguments: str) -> "subprocess.CompletedProcess[str]":
