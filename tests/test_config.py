@@ -231,7 +231,7 @@ configs = st.builds(
     zeromq=st.builds(ZeroMQ, st.lists(addresses, max_size=3).map(tuple), sizes, sizes, sizes),
     devices=st.builds(Devices, st.lists(addresses, max_size=3).map(tuple), sizes, sizes),
     frames=st.builds(Frames, st.lists(addresses, max_size=3).map(tuple), sizes),
-    limits=st.builds(Limits, sizes, sizes, counts, counts, counts),
+    limits=st.builds(Limits, sizes, sizes, counts, counts, counts, counts),
     store=st.builds(Store, sizes, counts, durations),
     topics=st.lists(st.builds(TopicRule, filters, keeps), unique_by=lambda rule: rule.filter, max_size=3).map(
         tuple

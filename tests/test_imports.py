@@ -22,6 +22,7 @@ ALLOWED = {
             *INNERMOST,
             "stafeta.broker",
             "stafeta.config",
+            "stafeta.doors.connection",
             "stafeta.doors.delivery",
             "stafeta.logs",
         }

@@ -64,6 +64,10 @@ def check_payload(kind: Kind, payload: bytes) -> None:
         raise InvalidMessage(f"{shown!r} is not of the kind {kind.word}.") from None
 
 
+LAGGING: Final = (
+    "$sys/lagging"  # the topic of what a connection is told that is closed for being too far behind
+)
+
 # position in the whole log, time (UTC, microseconds), producer, source address, kind, the producer's counter, payload.
 # A plain tuple: one is made for every message that comes alone.
 Row: TypeAlias = tuple[int, int, str, str, int, int | None, bytes]

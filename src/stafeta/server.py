@@ -92,13 +92,16 @@ async def _open_doors(
             broker,
             buffer=config.devices.buffer,
             receive_buffer=config.devices.receive_buffer,
+            max_connections=config.limits.max_connections,
             observer=observer,
         )
         closing.push_async_callback(devices.close)
         for address in config.addresses(config.devices.listen):
             await devices.listen(address.host, address.port)
     if config.frames.listen:
-        frames = FramesDoor(broker, buffer=config.frames.buffer)
+        frames = FramesDoor(
+            broker, buffer=config.frames.buffer, max_connections=config.limits.max_connections
+        )
         closing.push_async_callback(frames.close)
         for address in config.addresses(config.frames.listen):
             await frames.listen(address.host, address.port)

@@ -50,6 +50,7 @@ class Limits:
     max_lag: int = option(1_000_000, forms.count(1))
     max_topics: int = option(1_000_000, forms.count(1))
     max_subscriptions: int = option(1_000_000, forms.count(1))
+    max_connections: int = option(15_000, forms.count(1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,14 @@ from termios import TIOCOUTQ
 from stafeta.broker import Broker
 from stafeta.broker.feed import Feed, Span
 from stafeta.errors import Lagging, StoreError
-from stafeta.message import Batch
+from stafeta.message import LAGGING, Batch, Kind, RowBatch
 
 log = logging.getLogger("stafeta.delivery")
 
 SHARED = 8 << 20  # bytes that an encoder keeps for the next connection
 TURN = 64  # connections served before others get their turn
 SETTLING = 0.05  # seconds between two looks at what the peers have got
+NOTICE = 5.0  # seconds in which a connection that lags may read that it does
 
 
 class Encoder:
@@ -83,10 +84,9 @@ class Carrier:
         client: str,
         transport: asyncio.Transport,
         encoder: Encoder,
-        lagging: Callable[[Lagging], None],
     ) -> "Delivery":
-        """Begin to serve a connection; `lagging` is called when it has fallen too far behind."""
-        return Delivery(self, client, transport, encoder, lagging)
+        """Begin to serve a connection."""
+        return Delivery(self, client, transport, encoder)
 
     def wake(self, delivery: "Delivery") -> None:
         if not delivery.waiting:
@@ -128,7 +128,6 @@ class Delivery:
     __slots__ = (
         "_carrier",
         "_closed",
-        "_lagging",
         "_paused",
         "_reading",
         "_sent",
@@ -145,11 +144,9 @@ class Delivery:
         client: str,
         transport: asyncio.Transport,
         encoder: Encoder,
-        lagging: Callable[[Lagging], None],
     ) -> None:
         self._carrier = carrier
         self._transport = transport
-        self._lagging = lagging
         self.encoder = encoder
         self.feed: Feed = carrier.broker.feed(client, self._news)
         self.waiting = False
@@ -222,10 +219,6 @@ class Delivery:
         if self.feed.ready and not self._paused:
             self._carrier.wake(self)
 
-    def wrote(self, size: int) -> None:
-        """Something that is not a message was written to the transport as well."""
-        self._sent += size
-
     @property
     def busy(self) -> bool:
         """True while something is on its way to the peer."""
@@ -241,8 +234,14 @@ class Delivery:
         return bool(self._unsettled)
 
     def _end(self, error: Lagging) -> None:
+        """Tell a connection that lags, with a last message, and close it."""
         self._closed = True
-        self._lagging(error)
+        log.warning("%s It is disconnected.", error)
+        now = self._carrier.broker.now()
+        notice = RowBatch(LAGGING, 1, [(0, now, "", "", Kind.STRING, None, str(error).encode())])
+        self._transport.write(self.encoder.encode([notice]))
+        self._transport.close()  # once it has read all that, if it ever does
+        self._carrier.loop.call_later(NOTICE, self._transport.abort)
 
     def close(self) -> None:
         """The connection is gone."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -231,3 +232,26 @@ def test_a_message_is_not_held_back(place: Place, publisher: Publisher, client: 
             took.append(time.perf_counter() - start)
         # With Nagle's algorithm every second one would wait for a delayed acknowledgement: 40 ms.
         assert sorted(took)[30] < 0.02
+
+
+def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
+    options = ("--set", "limits.max_connections=2")
+    with BrokerProcess(tmp_path / "data", *options, doors=("devices",)) as broker:
+        place = broker.door("devices")
+        with (
+            Publisher(place) as publisher,
+            Subscriber(place, "C1") as first,
+            Subscriber(place, "C2") as second,
+        ):
+            subscribed(first, publisher, "t")
+            with Subscriber(place, "C3") as third:
+                assert third.is_closed()
+            broker.wait_for_line(
+                "connections are refused: there are as many as limits.max_connections allows"
+            )
+            second.close()
+            gone(broker, "C2")
+            with Subscriber(place, "C3") as third:
+                subscribed(third, publisher, "t")
+                sent = publisher.send("t", 3, b"to both")
+                assert first.receive(1) == third.receive(1) == [sent]

@@ -7,18 +7,17 @@
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 
 from stafeta.broker import Broker
-from stafeta.doors.delivery import Carrier, Delivery, Encoder
+from stafeta.doors.connection import Connections, PushedConnection
+from stafeta.doors.delivery import Encoder
 from stafeta.doors.devices.codec import (
     STRUCT_OVERHEAD,
     TEXT_OVERHEAD,
@@ -33,17 +32,13 @@ from stafeta.doors.devices.codec import (
     text_stream,
 )
 from stafeta.doors.devices.receiver import Received, Receiver
-from stafeta.errors import AlreadyConnected, ConfigError, InvalidCommand, Lagging, StafetaError
+from stafeta.errors import AlreadyConnected, ConfigError, InvalidCommand, StafetaError
 from stafeta.logs import announce, fields
-from stafeta.message import Kind, RowBatch
 
 log = logging.getLogger("stafeta.devices")
 
 BACKLOG = 4096  # connections that wait to be accepted
 REPORT = 10.0  # seconds between two log lines about what was dropped
-FAREWELL = 0.25  # seconds for connections to take what is on its way when the door closes
-NOTICE = 5.0  # and for one that is told that it lags
-NOTICES = "$sys/lagging"  # the topic of that message
 TRIES = 20  # ports tried until one is free for UDP and TCP alike
 
 
@@ -66,17 +61,17 @@ class DevicesDoor:
         *,
         buffer: int,
         receive_buffer: int,
+        max_connections: int,
         observer: Callable[[str], None] | None = None,
     ) -> None:
         self.broker = broker
-        self.carrier = Carrier(broker, buffer)
+        self.connections = Connections(broker, buffer, max_connections, log)
         self.observer = observer or log.info
         self.counts = Counts()
         self.text = Encoder(
             partial(text_frames, cut=self._changed), TEXT_OVERHEAD, partial(text_stream, cut=self._changed)
         )
         self.struct = Encoder(partial(struct_frames, cut=self._changed), STRUCT_OVERHEAD)
-        self.connections: dict[Connection, None] = {}
         self.closed = False
         self._receive_buffer = receive_buffer
         self._loop = asyncio.get_running_loop()
@@ -119,6 +114,7 @@ class DevicesDoor:
         """Publish what has come, let connections take what is on its way, and let them go."""
         self.closed = True
         self._report_timer.cancel()
+        self.counts.lost = sum(receiver.lost for receiver in self._receivers)
         for server in self._servers:
             server.close()
         for receiver in self._receivers:
@@ -127,14 +123,8 @@ class DevicesDoor:
         while self._received:  # the broker was congested
             self._publish()
             await asyncio.wait([self.broker.receipt()])
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
-                for connection in list(self.connections):
-                    while connection.busy:  # noqa: ASYNC110 - the kernel tells nobody when a peer has it all
-                        await asyncio.sleep(0.005)
-        for connection in list(self.connections):
-            connection.abort()
-        self._report()
+        await self.connections.close()
+        self._tell()
 
     # --- readings
 
@@ -160,39 +150,32 @@ class DevicesDoor:
         self.counts.changed += 1
 
     def _report(self) -> None:
-        self.counts.lost = sum(receiver.lost for receiver in self._receivers) if not self.closed else 0
+        self.counts.lost = sum(receiver.lost for receiver in self._receivers)
+        self._tell()
+        self._report_timer = self._loop.call_later(REPORT, self._report)
+
+    def _tell(self) -> None:
+        """Log what has been dropped or changed since the last time."""
         now, before = self.counts, self._reported
-        invalid, lost, changed = (
-            now.invalid - before.invalid,
-            now.lost - before.lost,
-            now.changed - before.changed,
-        )
-        if invalid > 0 or lost > 0:
-            log.warning("datagrams were dropped", extra=fields(invalid=invalid, lost=max(lost, 0)))
-        if changed > 0:
-            log.warning("messages were cut, or sent as STRING, to fit a device", extra=fields(count=changed))
-        self._reported = Counts(now.invalid, now.ignored, now.lost, now.changed)
-        if not self.closed:
-            self._report_timer = self._loop.call_later(REPORT, self._report)
+        self._reported = replace(now)
+        dropped = {"invalid": now.invalid - before.invalid, "lost": now.lost - before.lost}
+        if any(dropped.values()):
+            log.warning("datagrams were dropped", extra=fields(**dropped))
+        if now.changed > before.changed:
+            count = now.changed - before.changed
+            log.warning("messages were cut, or sent as STRING, to fit a device", extra=fields(count=count))
 
 
-class Connection(asyncio.Protocol):
+class Connection(PushedConnection):
     """One subscriber."""
 
-    __slots__ = ("_commands", "_delivery", "_door", "_id", "_peer", "_transport")
+    __slots__ = ("_commands", "_door", "_id")
 
     def __init__(self, door: DevicesDoor) -> None:
+        super().__init__(door.connections)
         self._door = door
         self._commands = Commands()
-        self._delivery: Delivery | None = None
         self._id = ""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
-        host, port = transport.get_extra_info("peername")[:2]
-        self._peer = f"{host}:{port}"
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._door.connections[self] = None
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -200,23 +183,23 @@ class Connection(asyncio.Protocol):
         except InvalidCommand as error:
             self._obey(error.before)
             self._refuse("the connection is closed: %s", error)
-            self._transport.abort()
+            self.transport.abort()
             return
         self._obey(commands)
 
     def _obey(self, commands: Sequence[Command]) -> None:
         for command in commands:
-            if self._transport.is_closing():
+            if self.transport.is_closing():
                 return
             try:
                 self._do(command)
             except AlreadyConnected:
                 self._door.observer(f"Client {self._id} already connected.")
                 self._id = ""
-                self._transport.close()
+                self.transport.close()
             except StafetaError as error:
                 self._refuse("a command is skipped: %s", error)
-        if self._delivery is not None:
+        if self.delivery is not None:
             self._door.broker.receipt().add_done_callback(self._stored)
 
     def _do(self, command: Command) -> None:
@@ -224,65 +207,33 @@ class Connection(asyncio.Protocol):
             case Identify(client):
                 self._id = client
                 self._enter(f"devices/{client}")
-            case Subscribe(topic, sf) if self._delivery is not None:
-                self._delivery.feed.subscribe(topic, durable=sf, lasting=True)
-            case Unsubscribe(topic) if self._delivery is not None:
-                self._delivery.feed.unsubscribe(topic)
+            case Subscribe(topic, sf) if self.delivery is not None:
+                self.delivery.feed.subscribe(topic, durable=sf, lasting=True)
+            case Unsubscribe(topic) if self.delivery is not None:
+                self.delivery.feed.unsubscribe(topic)
             case Refused(why):
                 self._refuse("a command is skipped: %s", why)
 
     def _enter(self, client: str) -> None:
         self._door.broker.sessions.open(client, self)
-        encoder = self._door.struct if self._commands.struct else self._door.text
-        self._delivery = self._door.carrier.delivery(client, self._transport, encoder, self._lags)
-        self._door.observer(f"New client {self._id} connected from {self._peer}.")
-        self._delivery.feed.resume()
+        delivery = self.deliver(client, self._door.struct if self._commands.struct else self._door.text)
+        self._door.observer(f"New client {self._id} connected from {self.peer}.")
+        delivery.feed.resume()
 
     def _stored(self, receipt: "asyncio.Future[None]") -> None:
-        if receipt.exception() is not None and not self._transport.is_closing():
+        if receipt.exception() is not None and not self.transport.is_closing():
             self._refuse(
                 "the connection is closed, its commands could not be stored: %s", receipt.exception()
             )
-            self._transport.abort()
+            self.transport.abort()
 
     def _refuse(self, sentence: str, why: object) -> None:
-        log.warning(sentence, why, extra=fields(client=self._id or None, peer=self._peer))
-
-    def _lags(self, error: Lagging) -> None:
-        log.warning("%s It is disconnected.", error, extra=fields(peer=self._peer))
-        now = self._door.broker.now()
-        notice = RowBatch(NOTICES, 1, [(0, now, "", "", Kind.STRING, None, str(error).encode())])
-        assert self._delivery is not None
-        self._transport.write(self._delivery.encoder.encode([notice]))
-        self._transport.close()  # once it has read all that, if it ever does
-        asyncio.get_running_loop().call_later(NOTICE, self._transport.abort)
-
-    def pause_writing(self) -> None:
-        if self._delivery is not None:
-            self._delivery.pause()
-
-    def resume_writing(self) -> None:
-        if self._delivery is not None:
-            self._delivery.resume()
-
-    @property
-    def busy(self) -> bool:
-        """True while something is on its way."""
-        return self._delivery is not None and self._delivery.busy
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def eof_received(self) -> None:
-        if self._delivery is not None:
-            self._delivery.settle()
+        log.warning(sentence, why, extra=fields(client=self._id or None, peer=self.peer))
 
     def connection_lost(self, error: Exception | None) -> None:
-        del self._door.connections[self]
-        if self._delivery is None:
+        super().connection_lost(error)
+        if self.delivery is None:
             return
-        self._delivery.close()
-        self._door.broker.sessions.close(self._delivery.feed.client, self)
+        self._door.broker.sessions.close(self.delivery.feed.client, self)
         if not self._door.closed:
             self._door.observer(f"Client {self._id} disconnected.")
-            self._door.broker.receipt()

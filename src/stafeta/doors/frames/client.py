@@ -14,9 +14,10 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-from stafeta.doors.frames.codec import KEYS, NOTICES, Frames, frame
+from stafeta.doors.frames.codec import KEYS, Frames, frame
 from stafeta.doors.frames.serializers import JSON, PICKLE, XML, Serializer
 from stafeta.errors import Cancelled, Disconnected, InvalidFrame, InvalidName, Lagging, NoReply, WrongRole
+from stafeta.message import LAGGING
 
 _KEY: Final = KEYS[0]
 _RECEIVED: Final = 64 << 10  # bytes taken from the socket at a time
@@ -200,7 +201,7 @@ class Queue:
             topic, value = fields["topic"], fields["message"]
         except KeyError as missing:
             raise InvalidFrame(f"The broker sends a message without {missing}.") from None
-        if topic == NOTICES:
+        if topic == LAGGING:
             raise Lagging(str(value))
         return topic, value
 

@@ -20,9 +20,6 @@ from stafeta.message import Kind
 MAX_BODY: Final = 0xFFFF
 HEAD: Final = struct.Struct(">BH")
 KEYS: Final = ("command", "type")
-NOTICES: Final = (
-    "$sys/lagging"  # the topic of what a subscriber is told that is closed for being too far behind
-)
 VERBS: Final = "subscribe, unsubscribe, publish and listTopics"
 
 

@@ -1,14 +1,14 @@
 """The frames door: listens, and holds what its connections share. (docs/protocols/frames.md)"""
 
 import asyncio
-import contextlib
 import logging
 import os
 from itertools import count
 from typing import Final
 
 from stafeta.broker import Broker
-from stafeta.doors.delivery import Carrier, Encoder
+from stafeta.doors.connection import Connections
+from stafeta.doors.delivery import Encoder
 from stafeta.doors.frames.connection import Connection
 from stafeta.doors.frames.deliveries import OVERHEAD, encoder
 from stafeta.doors.frames.serializers import Serializer
@@ -19,14 +19,12 @@ log = logging.getLogger("stafeta.frames")
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
 REPORT: Final = 10.0  # seconds between two log lines that say the same
-FAREWELL: Final = 0.25  # seconds for connections to take what is on its way when the door closes
 
 
 class FramesDoor:
-    def __init__(self, broker: Broker, *, buffer: int) -> None:
+    def __init__(self, broker: Broker, *, buffer: int, max_connections: int) -> None:
         self.broker = broker
-        self.carrier = Carrier(broker, buffer)
-        self.connections: dict[Connection, None] = {}
+        self.connections = Connections(broker, buffer, max_connections, log)
         self.numbers = count(1)
         self.cut = 0  # messages that were too large for a frame
         self.loop = asyncio.get_running_loop()
@@ -50,13 +48,7 @@ class FramesDoor:
         """Let connections take what is on its way, and let them go."""
         for server in self._servers:
             server.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
-                for connection in list(self.connections):
-                    while connection.busy:  # noqa: ASYNC110 - no transport tells when it is empty
-                        await asyncio.sleep(0.005)
-        for connection in list(self.connections):
-            connection.abort()
+        await self.connections.close()
 
     def encoder(self, serializer: Serializer, key: str) -> Encoder:
         """How deliveries are written: the same for all connections that use these."""

@@ -120,6 +120,8 @@ def _put(told: dict[str, Any], details: dict[str, Any]) -> Request:
         publications = details.get("publications")
         if not isinstance(publications, list) or not publications:
             raise BadRequest('"publications" must be a list with something in it.')
+        if kind is not Kind.JSON and set(map(type, publications)) != {str}:
+            raise BadRequest('"publications" must be strings, unless their kind is json.')
         payloads = [_payload(publication, kind, details)[1] for publication in publications]
         return PutSequence(topic, payloads, kind, _word(told, "client_id"), _number(details, "sequence", 1))
     if "publication" not in details:

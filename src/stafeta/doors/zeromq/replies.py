@@ -96,7 +96,7 @@ def _read(frame: bytes, reading: Callable[[dict[str, Any]], _T]) -> _T:
             return reading(body)
         sentence = str(body["error_message"])
         expected = body.get("expected")
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         shown = frame[:_SHOWN].decode(errors="backslashreplace")
         raise Nak(f"The broker answered what this client cannot read: {shown!r}.") from None
     raise Nak(sentence, expected if isinstance(expected, int) else None, retry=body.get("retry") is True)

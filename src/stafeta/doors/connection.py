@@ -1,0 +1,106 @@
+"""What the connections of a pushing door have in common."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from typing import TYPE_CHECKING, Final, cast
+
+from stafeta.doors.delivery import Carrier, Delivery, Encoder
+from stafeta.logs import fields
+
+if TYPE_CHECKING:
+    from stafeta.broker import Broker
+
+FAREWELL: Final = 0.25  # seconds for connections to take what is on its way when the door closes
+
+
+class Connections:
+    """Those that a door has, and how it lets them go; there are at most `limit`."""
+
+    def __init__(self, broker: "Broker", buffer: int, limit: int, log: logging.Logger) -> None:
+        self.carrier = Carrier(broker, buffer)
+        self.limit = limit
+        self.log = log
+        self.all: dict[PushedConnection, None] = {}
+        self._full = False
+
+    def admit(self, connection: "PushedConnection") -> bool:
+        """False where there are too many already."""
+        self.all[connection] = None
+        if len(self.all) <= self.limit:
+            self._full = False
+            return True
+        if not self._full:  # once for all that come while it is so
+            self._full = True
+            self.log.warning(
+                "connections are refused: there are as many as limits.max_connections allows",
+                extra=fields(max_connections=self.limit),
+            )
+        return False
+
+    async def close(self) -> None:
+        """Let them take what is on its way, and let them go."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                for connection in list(self.all):
+                    while connection.busy:  # noqa: ASYNC110 - the kernel tells nobody when a peer has it all
+                        await asyncio.sleep(0.005)
+        for connection in list(self.all):
+            connection.transport.abort()
+
+
+class PushedConnection(asyncio.Protocol):
+    """One connection that messages are pushed to, from when `deliver` is called."""
+
+    __slots__ = ("_connections", "_paused", "delivery", "peer", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self.delivery: Delivery | None = None
+        self._paused = False
+        self.peer = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
+        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._connections.admit(self):
+            self.transport.abort()
+
+    def deliver(self, client: str, encoder: Encoder) -> Delivery:
+        """Begin to push what the client subscribes to."""
+        self.delivery = self._connections.carrier.delivery(client, self.transport, encoder)
+        if self._paused:
+            self.delivery.pause()
+        return self.delivery
+
+    @property
+    def busy(self) -> bool:
+        """True while something is on its way."""
+        return self.transport.get_write_buffer_size() > 0 or (
+            self.delivery is not None and self.delivery.busy
+        )
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        if self.delivery is not None:
+            self.delivery.pause()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        if self.delivery is not None:
+            self.delivery.resume()
+
+    def eof_received(self) -> None:
+        if self.delivery is not None:
+            self.delivery.settle()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        del self._connections.all[self]
+        if self.delivery is not None:
+            self.delivery.close()
+            self._connections.carrier.broker.receipt()
