@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from reprlib import repr as shown
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from stafeta.errors import InvalidMessage
 
@@ -49,6 +49,10 @@ _FORMS = {
 }
 
 
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no JSON, although Python writes and reads it")
+
+
 def check_payload(kind: Kind, payload: bytes) -> None:
     """Raise `InvalidMessage` where a payload is not what its kind says."""
     form = _FORMS.get(kind)
@@ -58,7 +62,7 @@ def check_payload(kind: Kind, payload: bytes) -> None:
         if kind is Kind.STRING:
             payload.decode()
         elif kind is Kind.JSON:
-            json.loads(payload)
+            json.loads(payload.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         shown = payload[:40].decode(errors="backslashreplace")
         raise InvalidMessage(f"{shown!r} is not of the kind {kind.word}.") from None
