@@ -6,7 +6,16 @@ from hypothesis import strategies as st
 
 from stafeta.errors import StoreDamaged
 from stafeta.message import Row, RowBatch
-from stafeta.store.blocks import checksum, decode, encode_rows, make_header, runs_of, verify
+from stafeta.store.blocks import (
+    ColumnBatch,
+    checksum,
+    decode,
+    encode_rows,
+    joined,
+    make_header,
+    runs_of,
+    verify,
+)
 
 ROWS = st.lists(
     st.tuples(
@@ -66,3 +75,31 @@ def test_any_flipped_bit_is_found(rows: list[Row], data: st.DataObject) -> None:
     both[at // 8] ^= 1 << at % 8
     with pytest.raises(StoreDamaged, match="Stored batch 1 "):
         verify(1, bytes(both[: len(header)]), bytes(both[len(header) :]), expected)
+
+
+@given(st.lists(ROWS, min_size=1, max_size=6), st.booleans(), st.data())
+def test_batches_that_are_joined_say_what_they_said_apart(
+    commits: list[list[Row]], counting: bool, data: st.DataObject
+) -> None:
+    expected: list[Row] = []
+    batches: list[ColumnBatch] = []
+    base = 10
+    for rows in commits:
+        if counting:  # positions as a single publisher's messages have them
+            rows = [(base + at, *row[1:]) for at, row in enumerate(rows)]
+        header, body = stored(rows)
+        run = runs_of(1, header)[0]._replace(base=base)
+        batch = decode(header, body).batch("t", run)
+        start = data.draw(st.integers(0, len(rows) - 1)) if not batches else 0  # as a reader cuts the first
+        batches.append(batch.cut(base + start, batch.end))
+        expected += rows[start:]
+        base += len(rows)
+    (joint,) = joined(batches)
+    assert (joint.base, joint.count) == (batches[0].base, len(expected))
+    reference = RowBatch("t", joint.base, expected)
+    for index in range(len(expected[0])):
+        assert list(joint.column(index)) == list(reference.column(index))
+    assert joint.size == reference.size
+    assert joint.last_position == reference.last_position
+    middle = joint.base + joint.count // 2
+    assert list(joint.cut(middle, joint.end).payloads) == list(reference.cut(middle, joint.end).payloads)

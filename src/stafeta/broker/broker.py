@@ -297,11 +297,12 @@ class Broker(Registry):
             raise NoSuchOffset(
                 f"Topic {topic.name!r} has no message {stop - 1} yet; its last is {topic.visible - 1}."
             )
-        before = Cursor(cursor.floor, cursor.above)
+        floor, above = cursor.floor, cursor.above
         if not cursor.ack(start, stop):
             return
-        self.commits.pending.moved(subscription, topic, cursor, before)
-        if before.floor <= topic.low:
+        if subscription.durable:
+            self.commits.pending.moved(subscription, topic, cursor, Cursor(floor, above))
+        if floor <= topic.low:
             self.collector.dirty.add(topic)
 
     def feed(self, client: str, news: Callable[[], None] = lambda: None) -> Feed:

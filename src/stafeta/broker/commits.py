@@ -69,9 +69,7 @@ class Pending:
         self.undo.append(undo)
 
     def moved(self, subscription: Subscription, topic: Topic, cursor: Cursor, before: Cursor) -> None:
-        """A cursor has changed from what it was before."""
-        if not subscription.durable:
-            return
+        """The cursor of a durable subscription has changed from what it was before."""
 
         def undo() -> None:
             cursor.floor, cursor.above = before.floor, before.above

@@ -19,7 +19,7 @@ class Cursor:
     def ack(self, start: int, stop: int) -> bool:
         """Mark offsets from `start` up to `stop` done. True where that was news."""
         start = max(start, self.floor)
-        if start >= stop or any(a <= start and stop <= b for a, b in self.above):
+        if start >= stop:
             return False
         if not self.above:
             if start == self.floor:
@@ -27,6 +27,8 @@ class Cursor:
             else:
                 self.above = ((start, stop),)
             return True
+        if any(a <= start and stop <= b for a, b in self.above):
+            return False
         merged: list[tuple[int, int]] = []
         for a, b in self.above:
             if b < start or a > stop:

@@ -9,7 +9,7 @@
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from stafeta.broker.topic import Subscription, Topic
@@ -245,7 +245,17 @@ class Feed:
             for subscription in self._covering(topic):
                 self._broker.ack(subscription, topic, start, stop)
 
-    def spans(self, batches: Iterable[Batch]) -> list[Span]:
-        """What `done` will be told of these batches."""
+    def spans(self, batches: Sequence[Batch]) -> list[Span]:
+        """What `done` will be told of these batches, of which there is at least one."""
         topics = self._broker.topics
-        return [Span(topics[batch.topic], batch.base, batch.end) for batch in batches]
+        spans: list[Span] = []
+        name, start, stop = "", 0, 0
+        for batch in batches:
+            if batch.base == stop and batch.topic == name:
+                stop += batch.count
+                continue
+            if stop:
+                spans.append(Span(topics[name], start, stop))
+            name, start, stop = batch.topic, batch.base, batch.end
+        spans.append(Span(topics[name], start, stop))
+        return spans

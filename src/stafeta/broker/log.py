@@ -71,11 +71,15 @@ class Log:
         if tail is None or start < tail[0].base:
             return None
         batches: list[Batch] = []
-        for batch in tail[_holding(tail, start) :]:
-            if batch.base >= stop or size <= 0:
+        for at in range(_holding(tail, start), len(tail)):
+            batch = tail[at]
+            base = batch.base
+            if base >= stop or size <= 0:
                 break
-            batches.append(batch.cut(start, stop))
-            size -= batches[-1].size + overhead * batches[-1].count
+            if base < start or base + batch.count > stop:
+                batch = batch.cut(start, stop)
+            batches.append(batch)
+            size -= batch.size + overhead * batch.count
         return batches
 
 

@@ -10,7 +10,7 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -141,6 +141,53 @@ def decode(header: bytes, body: bytes) -> Block:
     for name, array in zip(names, arrays, strict=True):
         columns[_INDEX[name]] = array
     return Block(told["rows"], tuple(columns))
+
+
+SMALL = 1024  # rows below which a batch is worth being joined with its neighbours
+
+
+def joined(batches: "Sequence[ColumnBatch]") -> "list[ColumnBatch]":
+    """Consecutive batches of one topic, with small neighbours made one: commits may have held a message each."""
+    made: list[ColumnBatch] = []
+    for small, group in groupby(batches, lambda batch: batch.count < SMALL):
+        together = list(group)
+        made += [_one(together)] if small and len(together) > 1 else together
+    return made
+
+
+def _one(batches: "list[ColumnBatch]") -> "ColumnBatch":
+    first = batches[0]
+    rows = sum([batch.count for batch in batches])
+    columns = []
+    for index, type_ in enumerate(TYPES):
+        values = [batch.block.columns[index] for batch in batches]
+        if index == POSITION:
+            columns.append(_positions(batches))
+        elif not any(isinstance(value, pa.Array) for value in values) and values.count(values[0]) == len(
+            values
+        ):
+            columns.append(values[0])
+        else:
+            columns.append(
+                pa.concat_arrays([_array(*each, type_) for each in zip(values, batches, strict=True)])
+            )
+    return ColumnBatch(first.topic, first.base, rows, Block(rows, tuple(columns)), 0)
+
+
+def _array(value: Any, batch: "ColumnBatch", type_: Any) -> Any:
+    """A column of a batch as an Arrow array, also where it is a constant."""
+    if isinstance(value, pa.Array):
+        return value.slice(batch.row, batch.count)
+    return pa.repeat(pa.scalar(value, type_), batch.count)
+
+
+def _positions(batches: "list[ColumnBatch]") -> Any:
+    starts = [batch.block.columns[POSITION] for batch in batches]
+    if not any(isinstance(start, pa.Array) for start in starts):
+        firsts = [start + batch.row for start, batch in zip(starts, batches, strict=True)]
+        if all(a + batch.count == b for (a, b), batch in zip(pairwise(firsts), batches[:-1], strict=True)):
+            return firsts[0]
+    return pa.concat_arrays([pa.array(batch.positions, TYPES[POSITION]) for batch in batches])
 
 
 class ColumnBatch(Batch):

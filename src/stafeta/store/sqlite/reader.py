@@ -2,11 +2,11 @@
 
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from stafeta.errors import StoreDamaged
 from stafeta.message import Batch
-from stafeta.store.blocks import Block, Run, decode, runs_of, verify
+from stafeta.store.blocks import Block, ColumnBatch, Run, decode, joined, runs_of, verify
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.pages import unpack
 from stafeta.store.sqlite.recent import RecentRuns
@@ -29,8 +29,8 @@ class Reader:
         self._cache: OrderedDict[int, tuple[Block, int]] = OrderedDict()
         self._cached = 0
 
-    def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
-        batches: list[Batch] = []
+    def read(self, topic: int, start: int, stop: int, size: int) -> Sequence[Batch]:
+        batches: list[ColumnBatch] = []
         while start < stop and size > 0:
             # In this order: a checkpoint between the two only moves runs from the first to the second.
             recent = self._recent.find(topic, start)
@@ -47,7 +47,7 @@ class Reader:
                 start = run.end
                 if start >= stop or size <= 0:
                     break
-        return batches
+        return joined(batches)
 
     def _runs(self, topic: int, start: int, limit: int) -> list[Run]:
         if start >= limit:

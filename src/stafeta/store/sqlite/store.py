@@ -209,7 +209,7 @@ class SqliteStore:
     # --- reading
 
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
-        return await self._on(self._read_thread, partial(self._reader.read, topic, start, stop, size))
+        return list(await self._on(self._read_thread, partial(self._reader.read, topic, start, stop, size)))
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         return await self._on(self._read_thread, partial(self._reader.horizon, topic, before, size))
