@@ -38,7 +38,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def serve(data: Path) -> subprocess.CompletedProcess[str]:
     """A broker that is expected to refuse."""
-    command = [sys.executable, "-m", "stafeta", "serve", "--zeromq", "0", "--devices", "off", "--frames", "off"]
+    command = [
+        sys.executable,
+        "-m",
+        "stafeta",
+        "serve",
+        "--zeromq",
+        "0",
+        "--devices",
+        "off",
+        "--frames",
+        "off",
+    ]
     command += ["--data", str(data)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 

@@ -4,10 +4,12 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import zmq
 
 from stafeta import Client
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.blocking import KINDS_OF_CLIENT
+from tests.doors.zeromq.peers import GET_REPLY, Peer
 
 _numbers = count(1)
 
@@ -17,6 +19,26 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]
     """A broker for all tests that do it no harm."""
     with BrokerProcess(tmp_path_factory.mktemp("lasting") / "data") as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with short GET replies that collects at once."""
+    options = ("--set", f"zeromq.get_reply={GET_REPLY}", "--set", "store.sweep=20ms")
+    with BrokerProcess(tmp_path_factory.mktemp("small") / "data", *options) as process:
+        yield process
+
+
+@pytest.fixture(params=[zmq.REQ, zmq.DEALER], ids=["REQ", "DEALER"])
+def peer(request: pytest.FixtureRequest, small: BrokerProcess) -> Iterator[Peer]:
+    with Peer(small.address, request.param) as peer:
+        yield peer
+
+
+@pytest.fixture
+def dealer(small: BrokerProcess) -> Iterator[Peer]:
+    with Peer(small.address) as peer:
+        yield peer
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import zmq
 from tests.brokers import BrokerProcess
 
 PATIENCE = 20.0
+GET_REPLY = 4096  # of the broker that the fixture `small` starts
 
 
 class Peer:
@@ -96,6 +97,34 @@ def read_get(reply: str) -> list[tuple[int, str]]:
             entries[-1] += ":" if sign == "::" else sign
     messages = [entry.partition(":") for entry in entries]
     return [(int(id_), text) for id_, _, text in messages]
+
+
+def put(peer: Peer, topic: str, client: str, counter: int, text: str) -> int:
+    body = peer.acked("PUT", topic, client, counter=counter, publication=text)
+    assert body.keys() == {"current_publication_id"}
+    return int(body["current_publication_id"])
+
+
+def texts(peer: Peer, topic: str, client: str, after: int = 0) -> list[str]:
+    """All messages after an id, read one by one."""
+    found = []
+    while (one := peer.acked("GET", topic, client, last_publication_id=after))["publication_id"] != -1:
+        assert one["publication_id"] > after
+        after = one["publication_id"]
+        found.append(one["publication"])
+    return found
+
+
+def first_kept(peer: Peer, topic: str) -> int:
+    """The lowest id that the topic still holds."""
+    (line,) = peer.acked("TOPICS", filter=topic)["topics"]
+    return int(line["first"])
+
+
+def sequence(peer: Peer, topic: str, client: str, number: int, *publications: str) -> tuple[int, int]:
+    body = peer.acked("PUT", topic, client, sequence=number, publications=publications)
+    assert body.keys() == {"first_publication_id", "current_publication_id"}
+    return body["first_publication_id"], body["current_publication_id"]
 
 
 class LazyPirate:

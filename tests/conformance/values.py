@@ -1,0 +1,159 @@
+"""The table of docs/values.md, as values: how each is published through each door, and what each dialect then gets."""
+
+import struct
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from tests.conformance import devices, frames, zeromq
+from tests.conformance.devices import datagram
+from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.conformance.frames import Number
+
+INT, SHORT_REAL, FLOAT, STRING = range(4)
+
+
+class Way(NamedTuple):
+    """How a value is published through one door: `what`, in the words of the page."""
+
+    dialect: Dialect
+    door: str
+    what: str
+    publish: Callable[[Any, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    name: str
+    row: str
+    """The row of the page that says what becomes of it."""
+    ways: list[Way]
+    text: str
+    """What the ZeroMQ text dialect gets, and the JSON dialect unless `base64` is set."""
+    kind: str
+    payload: bytes
+    device: tuple[int, bytes]
+    json: object
+    xml: str
+    python: object
+    base64: bool = False
+
+    def as_told(self, dialect: Dialect) -> object:
+        """What a client of this dialect is to get."""
+        encoded = {"publication": b64encode(self.payload).decode(), "encoding": "base64"}
+        told: dict[str, object] = {
+            "zeromq-text": self.text,
+            "zeromq-json": encoded if self.base64 else {"publication": self.text},
+            "client": (self.kind, self.payload),
+            "devices-text": self.device,
+            "devices-struct": (self.device[0], self.device[1].ljust(1500, b"\0")),
+            "frames-json": self.json,
+            "frames-xml": self.xml,
+            "frames-pickle": (type(self.python), repr(self.python)),
+        }
+        return told[dialect.name]
+
+
+def told(dialect: Dialect, message: Received) -> object:
+    """What a client of this dialect has got, in the form of `Value.as_told`."""
+    raw = cast("Any", message.raw)
+    if dialect is zeromq.JSON:
+        return {key: value for key, value in raw.items() if key != "publication_id"}
+    if dialect is zeromq.CLIENT:
+        return raw.kind, raw.data
+    if dialect.door == "devices":
+        return raw.type, raw.content
+    return (type(raw), repr(raw)) if dialect is frames.PICKLE else raw
+
+
+Publish: TypeAlias = Callable[[Any, str], None]
+
+
+def text(data: str) -> Way:
+    return Way(zeromq.TEXT, "ZeroMQ, text dialect", "any text", _publish(data))
+
+
+def named(data: str, kind: str) -> list[Way]:
+    """Through the ZeroMQ door with the kind that it names: in the JSON dialect, and by the project's client."""
+    what = "a string"
+    body = {"publication": data, "kind": kind}
+    return [
+        Way(zeromq.JSON, "ZeroMQ, JSON dialect", what, lambda stranger, topic: stranger.put(topic, **body)),
+        Way(zeromq.CLIENT, "client", "", lambda stranger, topic: stranger.client.put(topic, data, kind)),
+    ]
+
+
+def in_base64(data: bytes) -> list[Way]:
+    what = "a string"
+    body = {"publication": b64encode(data).decode(), "kind": "bytes", "encoding": "base64"}
+    return [
+        Way(zeromq.JSON, "ZeroMQ, JSON dialect", what, lambda stranger, topic: stranger.put(topic, **body)),
+        Way(zeromq.CLIENT, "client", "", lambda stranger, topic: stranger.client.put(topic, data)),
+    ]
+
+
+def any_json(value: object) -> Way:
+    def publish(stranger: zeromq.Json, topic: str) -> None:
+        stranger.put(topic, publication=value)
+
+    return Way(zeromq.JSON, "ZeroMQ, JSON dialect", "any other JSON value", publish)
+
+
+def reading(type_: int, content: bytes, what: str = "INT, SHORT_REAL, FLOAT, STRING") -> Way:
+    def publish(stranger: devices.Device, topic: str) -> None:
+        stranger.send(datagram(topic, type_, content))
+
+    return Way(devices.TEXT, "devices", what, publish)
+
+
+def written(value: str, what: str) -> Way:
+    def publish(stranger: frames.Json, topic: str) -> None:
+        stranger.publish_written(topic, value)
+
+    return Way(frames.JSON, "frames, JSON", what, publish)
+
+
+def xml(data: str) -> Way:
+    return Way(frames.XML, "frames, XML", "any text", _publish(data))
+
+
+def python(value: object, what: str) -> Way:
+    def publish(stranger: frames.Pickle, topic: str) -> None:
+        stranger.publish_value(topic, value)
+
+    return Way(frames.PICKLE, "frames, pickle", what, publish)
+
+
+def _publish(data: str) -> Publish:
+    def publish(stranger: Stranger, topic: str) -> None:
+        stranger.publish(topic, data)
+
+    return publish
+
+
+def int_content(value: int) -> bytes:
+    return struct.pack(">BI", value < 0, abs(value))
+
+
+def float_content(sign: int, number: int, decimals: int) -> bytes:
+    return struct.pack(">BIB", sign, number, decimals)
+
+
+def number(
+    row: str, digits: str, device: tuple[int, bytes], value: float, ways: list[Way], **other: str
+) -> Value:
+    """A number whose digits are the same wherever it is text."""
+    kind = row.partition(" ")[0]
+    return Value(
+        f"{kind} {digits}",
+        row,
+        [*named(digits, kind), *ways],
+        digits,
+        kind,
+        digits.encode(),
+        device,
+        Number(other.get("json", digits)),
+        digits,
+        value,
+    )
