@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.errors import StoreDamaged
-from stafeta.message import Row, RowBatch
+from stafeta.message import PAYLOAD, Row, RowBatch
 from stafeta.store.blocks import (
     ColumnBatch,
     checksum,
@@ -94,6 +94,9 @@ def test_batches_that_are_joined_say_what_they_said_apart(
         batches.append(batch.cut(base + start, batch.end))
         expected += rows[start:]
         base += len(rows)
+    assert [batch.base for batch in joined([batches[0], *batches[2:]])][1:] == [
+        batch.base for batch in batches[2:3]
+    ], "what is missing between two is no reason to join them"
     (joint,) = joined(batches)
     assert (joint.base, joint.count) == (batches[0].base, len(expected))
     reference = RowBatch("t", joint.base, expected)
@@ -103,3 +106,12 @@ def test_batches_that_are_joined_say_what_they_said_apart(
     assert joint.last_position == reference.last_position
     middle = joint.base + joint.count // 2
     assert list(joint.cut(middle, joint.end).payloads) == list(reference.cut(middle, joint.end).payloads)
+
+
+def test_a_small_part_of_a_block_does_not_keep_the_block_in_memory() -> None:
+    header, body = stored([(at, 0, "", "", 3, None, bytes(1000)) for at in range(500)])
+    batch = decode(header, body).batch("t", runs_of(1, header)[0])
+    (part,) = joined([batch.cut(batch.base + 10, batch.base + 20)])
+    assert part.payloads == [bytes(1000)] * 10
+    assert list(part.positions) == list(range(10, 20))
+    assert part.block.columns[PAYLOAD].get_total_buffer_size() < 20_000

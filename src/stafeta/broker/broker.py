@@ -114,7 +114,7 @@ class Broker(Registry):
             elif isinstance(append.batch, RowBatch):
                 topic.visible = append.batch.end
                 fresh.append((topic, append.batch))
-            if not topic.cursors or topic.retention is not None:
+            if topic.retention is not None or topic.unattended:
                 dirty.add(topic)
             if topic.watched:
                 watched.append(topic)
@@ -146,14 +146,14 @@ class Broker(Registry):
     ) -> int:
         """Append one message; returns its offset. With `keep_last` the topic keeps its last message from now on, for
         those who come later."""
-        topic = self.topics.get(name)
-        if topic is None or not topic.exists:
-            topic = self.topic_for(name, create=create)
         if len(payload) > self.limits.payload:
             raise InvalidMessage(
                 f"The message is {len(payload)} bytes long; at most {self.limits.payload} are allowed "
                 "(limits.max_payload)."
             )
+        topic = self.topics.get(name)
+        if topic is None or not topic.exists:
+            topic = self.topic_for(name, create=create)
         if keep_last and not topic.keeps_last:
             self.keep_last(topic)
         commits = self.commits

@@ -82,15 +82,16 @@ class Collector:
     def _held_from(self, topic: Topic) -> int:
         """The first offset that a subscription waits for."""
         visible, lag = topic.visible, self._broker.limits.lag
-        low = visible
+        low: int | None = None
         for subscription, cursor in topic.cursors.items():
             if subscription.away:
                 continue
             floor = cursor.floor if subscription.durable else max(cursor.floor, visible - lag)
-            if floor < low:
+            if low is None or floor < low:
                 low = floor
-        topic.low = low
-        return min(low, visible - 1) if topic.keeps_last else low
+        # A cursor made while messages were on their way to the disk is above what is visible, and moves from there.
+        topic.low = visible if low is None else low
+        return min(topic.low, visible - 1 if topic.keeps_last else visible)
 
     async def _kept_from(self, topic: Topic) -> int:
         """The first offset that retention keeps."""

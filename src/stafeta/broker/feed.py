@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
 
 
+FEW = 32  # messages read at least of each of several topics
+
+
 class Span(NamedTuple):
     """Messages that were handed out: offsets from `start` up to, not including, `stop`."""
 
@@ -59,7 +62,7 @@ class Feed:
         """Make or change the subscription, and hand out what it has not acknowledged. `last_of` is a topic whose last
         message, if it holds one, is handed out again."""
         subscription = self._broker.subscribe(self.client, filter_, durable=durable, lasting=lasting)
-        if filter_ not in self._subscriptions:
+        if self._subscriptions.get(filter_) is not subscription:
             self._join(subscription)
         topic = self._broker.topics.get(last_of) if last_of is not None else None
         if topic is not None and subscription in topic.cursors:
@@ -113,8 +116,7 @@ class Feed:
         """End the live subscriptions; the durable ones go on holding what comes."""
         for subscription in self._subscriptions.values():
             self._broker.unwatch(subscription, self._wake)
-            if self._broker.clients.get(self.client, {}).get(subscription.filter) is subscription:
-                self._broker.leave(subscription)
+            self._broker.leave(subscription)
         self._subscriptions.clear()
         self._ready.clear()
         self._ahead.clear()
@@ -144,9 +146,10 @@ class Feed:
         self.news()
 
     def _covering(self, topic: Topic) -> list[Subscription]:
-        return [
-            subscription for subscription in self._subscriptions.values() if subscription in topic.cursors
-        ]
+        mine, cursors = self._subscriptions, topic.cursors
+        if len(cursors) < len(mine):
+            return [one for one in cursors if mine.get(one.filter) is one]
+        return [one for one in mine.values() if one in cursors]
 
     @property
     def ready(self) -> bool:
@@ -159,7 +162,7 @@ class Feed:
         if self.lagging is not None:
             raise self.lagging
         log = self._broker.log
-        share = max(size // max(len(self._ready), 1), 1)
+        share = self._share(size, overhead)
         for topic in list(self._ready):
             if topic in self._ahead:
                 continue
@@ -178,7 +181,7 @@ class Feed:
             raise self.lagging
         # What is committed while the topics are read one after the other comes after all that was there before.
         limit = self._broker.visible_position
-        share = max(size // max(len(self._ready), 1), 1)
+        share = self._share(size, overhead)
         for topic in list(self._ready):
             if topic not in self._ahead:
                 sent = self._sent.get(topic)
@@ -188,6 +191,12 @@ class Feed:
                     return []  # a subscription came or went meanwhile: begin again
                 self._keep(topic, stop, batches)
         return self._in_turn(limit)
+
+    def _share(self, size: int, overhead: int) -> int:
+        """How much to read of each topic. Not less than a few messages: each reading is an effort, and what is not
+        handed out at once will be soon."""
+        topics = len(self._ready)
+        return size if topics <= 1 else max(size // topics, FEW * (overhead + FEW))
 
     def _wanted(self, topic: Topic) -> tuple[int, int]:
         """The offsets to read next."""

@@ -22,12 +22,13 @@ class Log:
 
     def add(self, group: list[tuple[Topic, RowBatch]]) -> None:
         """Keep what was just committed for those who read it right away."""
-        group = [
-            (topic, piece)
-            for topic, batch in group
-            if topic.warm or topic.watched
-            for piece in _pieces(batch)
-        ]
+        kept: list[tuple[Topic, RowBatch]] = []
+        for topic, batch in group:
+            if topic.warm or topic.watched:
+                kept += [(topic, piece) for piece in _pieces(batch)]
+            else:
+                topic.tail = None  # what is in memory must be without gaps
+        group = kept
         cost = 0
         for topic, batch in group:
             cost += batch.size + ROW_COST * batch.count

@@ -203,7 +203,7 @@ class Registry:
         )
         self._enter(subscription)
         pending = self.commits.pending
-        pending.undo.append(lambda: self._leave(subscription))
+        pending.undo.append(lambda: self._leave(subscription) if self._has(subscription) else None)
         if subscription.lasting:
             pending.group.subscriptions[subscription.id] = subscription.record()
         for topic in self._matching(filter_):
@@ -222,11 +222,16 @@ class Registry:
 
         def undo() -> None:
             subscription.durable, subscription.lasting = before
+            self._look_for(subscription)
 
         pending.undo.append(undo)
         pending.group.subscriptions[subscription.id] = subscription.record()
         for topic in subscription.topics:
             pending.cursors[subscription, topic] = topic.cursors[subscription] if durable else None
+
+    def _look_for(self, subscription: Subscription) -> None:
+        """Its client may have come or gone since what is now undone."""
+        subscription.away = subscription.lasting and not subscription.durable and not subscription.watchers
 
     def attend(self, subscription: Subscription) -> None:
         """The client of a lasting subscription is back: what it gets begins now, unless it is durable."""
@@ -235,10 +240,11 @@ class Registry:
         subscription.away = False
         for topic in subscription.topics:
             topic.cursors[subscription] = Cursor(topic.next)
+        self.collector.dirty.update(subscription.topics)
 
     def leave(self, subscription: Subscription) -> None:
         """The client has gone: end the subscription, unless it is lasting."""
-        if subscription.durable:
+        if subscription.durable or not self._has(subscription):
             return
         if not subscription.lasting:
             self.unsubscribe(subscription.client, subscription.filter)
@@ -258,7 +264,10 @@ class Registry:
         pending = self.commits.pending
 
         def undo() -> None:
+            if not subscription.lasting:
+                return  # its connection has gone, or goes because of this
             self._enter(subscription)
+            self._look_for(subscription)
             for topic, cursor in cursors.items():
                 topic.cursors[subscription] = cursor
                 subscription.topics[topic] = None
@@ -273,6 +282,9 @@ class Registry:
         for topic in cursors:
             self.collector.dirty.add(topic)
             self.remove_unless_wanted(topic)
+
+    def _has(self, subscription: Subscription) -> bool:
+        return self.clients.get(subscription.client, {}).get(subscription.filter) is subscription
 
     def _enter(self, subscription: Subscription) -> None:
         self.clients.setdefault(subscription.client, {})[subscription.filter] = subscription

@@ -94,6 +94,11 @@ class Topic:
         return TopicRecord(self.id, self.name, self.first, self.next, self.exists, self.keeps_last)
 
     @property
+    def unattended(self) -> bool:
+        """True while nobody waits for what comes."""
+        return not self.watched and all(subscription.away for subscription in self.cursors)
+
+    @property
     def wanted(self) -> bool:
         """True while someone subscribes to it, or it keeps messages of itself."""
         return (

@@ -12,6 +12,8 @@ from stafeta.logs import fields
 if TYPE_CHECKING:
     from stafeta.broker import Broker
 
+# After so many seconds of silence a peer is asked whether it is there, so often, before its connection is ended.
+KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 FAREWELL: Final = 0.25  # seconds for connections to take what is on its way when the door closes
 
 
@@ -67,7 +69,7 @@ class PushedConnection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
         host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _prepare(transport.get_extra_info("socket"))
         if not self._connections.admit(self):
             self.transport.abort()
 
@@ -104,3 +106,12 @@ class PushedConnection(asyncio.Protocol):
         if self.delivery is not None:
             self.delivery.close()
             self._connections.carrier.broker.receipt()
+
+
+def _prepare(peer: socket.socket) -> None:
+    """Nothing is held back to fill a packet, and a peer that was switched off is noticed."""
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if hasattr(socket, option):
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -10,6 +10,7 @@
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from fcntl import ioctl
@@ -51,6 +52,8 @@ class Encoder:
 
     def encode(self, batches: list[Batch]) -> bytes:
         """The batches' messages in the order in which they were published."""
+        if not isinstance(batches[0], RowBatch):
+            return self._join(batches)  # read from the store for one connection alone
         key = tuple(batches)
         made = self._made.get(key)
         if made is None:
@@ -216,7 +219,7 @@ class Delivery:
                 self._carrier.settle_later(self)
             else:
                 self.feed.done(spans)
-        if self.feed.ready and not self._paused:
+        if self.feed.lagging is not None or (self.feed.ready and not self._paused):
             self._carrier.wake(self)
 
     @property
@@ -226,7 +229,7 @@ class Delivery:
 
     def settle(self) -> bool:
         """Acknowledge what the peer has got; true where there is more to come."""
-        if self._closed or not self._unsettled:
+        if self._closed or not self._unsettled or self._transport.is_closing():
             return False
         arrived = self._sent - self._transport.get_write_buffer_size() - _unacknowledged(self._transport)
         while self._unsettled and self._unsettled[0][0] <= arrived:
@@ -251,10 +254,10 @@ class Delivery:
         self.feed.close()
 
 
-def _unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes with the kernel that the peer's has not acknowledged."""
+def _unacknowledged(transport: asyncio.Transport) -> float:
+    """Bytes with the kernel that the peer's has not acknowledged; more than there are where that cannot be told."""
     try:
         left: int = unpack("i", ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(4)))[0]
-    except OSError:
-        return 0
+    except (OSError, ValueError):
+        return math.inf
     return left

@@ -10,7 +10,7 @@
 
 import zlib
 from collections.abc import Mapping, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import orjson
@@ -144,19 +144,28 @@ def decode(header: bytes, body: bytes) -> Block:
 
 
 SMALL = 1024  # rows below which a batch is worth being joined with its neighbours
+PART = 4  # a batch that is less than this part of its block is taken out of it, which need not stay in memory then
 
 
 def joined(batches: "Sequence[ColumnBatch]") -> "list[ColumnBatch]":
-    """Consecutive batches of one topic, with small neighbours made one: commits may have held a message each."""
+    """Batches of one topic, in order, with small neighbours made one: commits may have held a message each."""
     made: list[ColumnBatch] = []
-    for small, group in groupby(batches, lambda batch: batch.count < SMALL):
-        together = list(group)
-        made += [_one(together)] if small and len(together) > 1 else together
-    return made
+    together: list[ColumnBatch] = []
+    for batch in batches:
+        if together and (batch.count >= SMALL or batch.base != together[-1].end):
+            made.append(_one(together))
+            together = []
+        if batch.count < SMALL:
+            together.append(batch)
+        else:
+            made.append(batch)
+    return [*made, _one(together)] if together else made
 
 
 def _one(batches: "list[ColumnBatch]") -> "ColumnBatch":
     first = batches[0]
+    if len(batches) == 1 and first.count * PART > first.block.rows:
+        return first
     rows = sum([batch.count for batch in batches])
     columns = []
     for index, type_ in enumerate(TYPES):

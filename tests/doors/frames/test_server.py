@@ -56,6 +56,14 @@ def test_a_subscriber_gets_the_last_value_first(connect: Connect, serializer: in
     assert subscriber.get(1) == [(topic, "four")]
 
 
+def test_a_slash_at_the_end_of_a_topic_means_nothing(connect: Connect, topic: str) -> None:
+    publisher, subscriber = connect(), connect()
+    publisher.publish(topic, "last")
+    publisher.topics()
+    subscriber.say("subscribe", topic=f"{topic}/")
+    assert subscriber.get(1) == [(topic, "last")]
+
+
 def test_there_is_no_last_value_where_nothing_was_published_or_for_a_filter(
     connect: Connect, topic: str
 ) -> None:

@@ -37,6 +37,8 @@ from tests.doors.zeromq.peers import Peer, put, request, texts
         ),
         (b"PUT t \xff", "The request is not UTF-8: byte 7 cannot be read."),
         (b"SUB  t", "The client id is empty."),
+        (b"SUB devices/C1 t", "The client id 'devices/C1' is a client's of another door; choose another."),
+        (b"GET frames/1 t", "The client id 'frames/1' is a client's of another door; choose another."),
     ],
 )
 def test_anything_else_is_a_bad_request_that_says_why(peer: Peer, wrong: bytes, why: str) -> None:

@@ -15,6 +15,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from stafeta.message import Kind
 DATAGRAMS: Final = 1024  # taken at once
 SLOT: Final = HEAD + MAX_CONTENT + 1  # one more than the longest, to tell a longer one
 COST: Final = 400  # bytes of memory that a reading takes beside its payload, roughly
+CLOSING: Final = 0.3  # seconds for which datagrams are still taken when the door closes
 KNOWN: Final = 20_000  # senders and topics remembered
 
 Reading: TypeAlias = tuple[str, Kind, bytes, str]  # topic, kind, payload, source
@@ -58,6 +60,7 @@ class Receiver:
         self._done = 0  # and by the loop
         self._room = threading.Event()
         self._closed = False
+        self._deadline = 0.0
         _enlarge(udp, limit)
         udp.setblocking(True)
         self._thread = threading.Thread(target=self._run, name="devices-receiver", daemon=True)
@@ -71,6 +74,7 @@ class Receiver:
 
     def close(self) -> None:
         """Take what is there, and no more."""
+        self._deadline = time.monotonic() + CLOSING
         self._closed = True
         self._room.set()
         # If the buffer is so full that the empty datagram is lost, the thread ends with what is in it.
@@ -103,7 +107,7 @@ class Receiver:
             if received.readings or received.invalid:
                 self._handed += _cost(received)
                 self._loop.call_soon_threadsafe(self._take, received)
-            if self._closed and received.ended:
+            if self._closed and (received.ended or time.monotonic() > self._deadline):
                 return
             while self._handed - self._done > self._limit and not self._closed:
                 self._room.clear()

@@ -132,7 +132,7 @@ class Connection(PushedConnection):
             encoder = self._door.encoder(self._commands.serializer, self._commands.key)
             self.deliver(f"frames/{self._number}", encoder)
         assert self.delivery is not None
-        last_of = None if is_filter(topic) else topic
+        last_of = None if is_filter(topic) else topic.rstrip("/") or topic
         self.delivery.feed.subscribe(_filter(topic), durable=False, last_of=last_of)
 
     def _unsubscribe(self, topic: str) -> None:

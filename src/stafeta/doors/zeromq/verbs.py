@@ -21,10 +21,11 @@ from stafeta.doors.zeromq.codec import (
     Unsubscribe,
 )
 from stafeta.doors.zeromq.json_dialect import stored_sequence, topics
-from stafeta.errors import NoSuchOffset
+from stafeta.errors import InvalidClient, NoSuchOffset
 from stafeta.message import Batch
 
 MAX_SIZE = 1 << 20
+OTHER_DOORS = ("devices/", "frames/")  # what their clients' ids begin with at the broker
 
 
 def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> bytes:
@@ -39,9 +40,11 @@ def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> byte
         case PutSequence(topic, payloads, kind, client, sequence):
             return stored_sequence(*broker.publish_sequence(topic, payloads, client, sequence, kind, source))
         case Subscribe(client, filter_):
+            _check_own(client)
             subscription = broker.subscribe(client, filter_)
             return dialect.subscribed(_behind(subscription))
         case Unsubscribe(client, filter_):
+            _check_own(client)
             broker.unsubscribe(client, filter_)
             return dialect.done()
         case Ack(client, filter_, ids, up_to):
@@ -82,8 +85,14 @@ async def read(broker: Broker, dialect: Dialect, request: Get | Ack, size: int) 
     return dialect.messages(request, delivery, size)
 
 
+def _check_own(client: str) -> None:
+    if client.startswith(OTHER_DOORS):
+        raise InvalidClient(f"The client id {client!r} is a client's of another door; choose another.")
+
+
 def _aim(broker: Broker, client: str, filter_: str) -> tuple[Subscription, Topic | None]:
     """The subscription, and the one topic that is meant, or None for all that a filter matches."""
+    _check_own(client)
     subscription = broker.subscription(client, filter_)
     if subscription.wide and filter_ == subscription.filter:
         return subscription, None
