@@ -1,8 +1,10 @@
 """Reading the log: its newest part from memory, the rest from the store, several topics in one order."""
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from heapq import merge
+from operator import attrgetter
 
 from stafeta.broker.topic import Topic
 from stafeta.message import Batch, RowBatch
@@ -10,6 +12,9 @@ from stafeta.store.port import Store
 
 ROW_COST = 200  # what a row takes in memory beside its payload, roughly
 PIECE = 256  # rows of a batch in memory: readers who want less than all of it still share their batches
+
+
+_BASE = attrgetter("base")
 
 
 class Log:
@@ -72,7 +77,7 @@ class Log:
         if tail is None or start < tail[0].base:
             return None
         batches: list[Batch] = []
-        for at in range(_holding(tail, start), len(tail)):
+        for at in range(bisect_right(tail, start, key=_BASE) - 1, len(tail)):
             batch = tail[at]
             base = batch.base
             if base >= stop or size <= 0:
@@ -88,17 +93,6 @@ def _pieces(batch: RowBatch) -> list[RowBatch]:
     if batch.count <= PIECE:
         return [batch]
     return [batch.cut(start, start + PIECE) for start in range(batch.base, batch.end, PIECE)]
-
-
-def _holding(tail: list[RowBatch], offset: int) -> int:
-    low, high = 0, len(tail)
-    while low < high:
-        middle = (low + high) // 2
-        if tail[middle].end <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def in_order(topics: Iterable[tuple[list[Batch], bool]]) -> list[Batch]:
