@@ -30,7 +30,6 @@ from stafeta.doors.frames.serializers import JSON, PICKLE, SERIALIZERS, XML, Ser
 from stafeta.errors import InvalidFrame, InvalidMessage
 from stafeta.message import Kind, RowBatch, check_payload
 
-
 _MANY = 1000  # parts of a value
 
 
