@@ -11,6 +11,7 @@ from stafeta.message import Batch, RowBatch
 from stafeta.store.port import Store
 
 ROW_COST = 200  # what a row takes in memory beside its payload, roughly
+BATCH_COST = 350  # and a batch, however small
 PIECE = 256  # rows of a batch in memory: readers who want less than all of it still share their batches
 
 
@@ -36,7 +37,7 @@ class Log:
         group = kept
         cost = 0
         for topic, batch in group:
-            cost += batch.size + ROW_COST * batch.count
+            cost += batch.size + ROW_COST * batch.count + BATCH_COST
             if topic.tail is None:
                 topic.tail = [batch]
             else:

@@ -234,7 +234,9 @@ class Delivery:
         arrived = self._sent - self._transport.get_write_buffer_size() - _unacknowledged(self._transport)
         while self._unsettled and self._unsettled[0][0] <= arrived:
             self.feed.done(self._unsettled.popleft()[1])
-        return bool(self._unsettled)
+        if not self._unsettled:
+            self._unsettled = None  # there are many connections, and an empty queue is not small
+        return self._unsettled is not None
 
     def _end(self, error: Lagging) -> None:
         """Tell a connection that lags, with a last message, and close it."""
