@@ -68,6 +68,7 @@ TARGETS = [
             b'topics."a.b/#".keep=7d,1GB',
             b"frames.listen=0,off",
             b"topics..keep=1",
+            b"frames.listen=y:\x1f1",
         ],
     ),
 ]

@@ -28,7 +28,7 @@ def parse_count(value: object) -> int:
     """A whole number, zero or more: 1000, "1_000_000"."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST:
         return value
-    if isinstance(value, str) and _COUNT.fullmatch(value.strip()) and (count := int(value)) <= _MOST:
+    if isinstance(value, str) and _COUNT.fullmatch(text := value.strip()) and (count := int(text)) <= _MOST:
         return count
     raise ConfigError(f"{value!r} is not a count; write a whole number such as 1000 or 1_000_000.")
 
