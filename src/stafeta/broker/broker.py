@@ -114,10 +114,12 @@ class Broker(Registry):
             elif isinstance(append.batch, RowBatch):
                 topic.visible = append.batch.end
                 fresh.append((topic, append.batch))
-            if topic.retention is not None or topic.unattended:
-                dirty.add(topic)
             if topic.watched:
                 watched.append(topic)
+            elif not topic.attended:
+                dirty.add(topic)
+            if topic.retention is not None:
+                dirty.add(topic)
         self.visible_position = group.position
         self.log.add(fresh)
         for topic in watched:

@@ -94,9 +94,12 @@ class Topic:
         return TopicRecord(self.id, self.name, self.first, self.next, self.exists, self.keeps_last)
 
     @property
-    def unattended(self) -> bool:
-        """True while nobody waits for what comes."""
-        return not self.watched and all(subscription.away for subscription in self.cursors)
+    def attended(self) -> bool:
+        """True while someone waits for what comes."""
+        for subscription in self.cursors:  # noqa: SIM110 - asked for each topic of a commit: any() takes thrice
+            if not subscription.away:
+                return True
+        return False
 
     @property
     def wanted(self) -> bool:

@@ -183,7 +183,7 @@ class Delivery:
             return
         if batches is None:
             self._reading = self._carrier.loop.create_task(self._read())
-        elif batches:
+        else:
             self._write(batches)
 
     async def _read(self) -> None:
