@@ -15,6 +15,7 @@ from stafeta import Client
 from tests.brokers import BrokerProcess
 from tests.doors.frames.attacks import ATTACKS, MARK, XML_ATTACKS, shared
 from tests.doors.frames.peers import HEAD, JSON, PICKLE, XML, Peer, Place
+from tests.waiting import wait_until
 
 Connect = Callable[..., Peer]
 
@@ -45,7 +46,15 @@ def address(peer: Peer) -> str:
 def is_refused(broker: BrokerProcess, peer: Peer) -> str:
     """Waits until the peer is closed; returns the line of the log on it."""
     assert peer.is_closed()
-    return broker.wait_for_line(f"peer={address(peer)}")
+    end = f"peer={address(peer)}"  # another door may have had a peer with this address before
+
+    def line() -> str | None:
+        lines = broker.stderr.splitlines()
+        return next((one for one in reversed(lines) if " frames: " in one and one.endswith(end)), None)
+
+    found = wait_until(line)
+    assert found is not None
+    return found
 
 
 # --- attacks

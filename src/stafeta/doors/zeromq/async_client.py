@@ -179,7 +179,8 @@ async def _readable(sockets: "list[zmq.Socket[bytes]]", seconds: float) -> None:
     try:
         # The descriptor tells of a change only once; what came before it was watched shows here.
         if not any(socket.poll(0) for socket in sockets):
-            await asyncio.wait_for(ready.wait(), seconds)
+            async with asyncio.timeout(seconds):  # not wait_for: in Python 3.11 it may swallow a cancellation
+                await ready.wait()
     except TimeoutError:
         pass
     finally:
