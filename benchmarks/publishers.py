@@ -7,6 +7,7 @@
 import ctypes
 import os
 import socket
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
 from itertools import count, pairwise
@@ -52,7 +53,7 @@ class _Ring:
                 memory[place : place + DIGITS] = number(each)
 
 
-class _Portioned:
+class _Portioned(ABC):
     """Sends from a ring, as much at once as lies together."""
 
     def __init__(self, readings: Sequence[Reading], packets: Sequence[bytes]) -> None:
@@ -70,8 +71,8 @@ class _Portioned:
             self.sent += portion
             total -= portion
 
-    def _transmit(self, slot: int, total: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _transmit(self, slot: int, total: int) -> None: ...
 
 
 class Stream(_Portioned):

@@ -75,7 +75,7 @@ class PushedConnection(asyncio.Protocol):
 
     def deliver(self, client: str, encoder: Encoder) -> Delivery:
         """Begin to push what the client subscribes to."""
-        self.delivery = self._connections.carrier.delivery(client, self.transport, encoder)
+        self.delivery = Delivery(self._connections.carrier, client, self.transport, encoder)
         if self._paused:
             self.delivery.pause()
         return self.delivery

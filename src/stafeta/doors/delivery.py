@@ -82,15 +82,6 @@ class Carrier:
         self._waiting: deque[Delivery] = deque()
         self._unsettled: dict[Delivery, None] = {}
 
-    def delivery(
-        self,
-        client: str,
-        transport: asyncio.Transport,
-        encoder: Encoder,
-    ) -> "Delivery":
-        """Begin to serve a connection."""
-        return Delivery(self, client, transport, encoder)
-
     def wake(self, delivery: "Delivery") -> None:
         if not delivery.waiting:
             delivery.waiting = True

@@ -81,7 +81,8 @@ class Receiver:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 50_000))
         host, port = self._socket.getsockname()[:2]
         with socket.socket(self._socket.family, socket.SOCK_DGRAM) as waker:
-            waker.sendto(b"", ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port))  # noqa: S104
+            # Who listens everywhere is reached on loopback.
+            waker.sendto(b"", ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port))  # noqa: S104 - sends
         self._thread.join()
         self._socket.close()
 
