@@ -52,6 +52,18 @@ class InvalidFrame(StafetaError):
     """A connection's bytes that are no frame, or a frame whose body cannot be read."""
 
 
+class InvalidRequest(StafetaError):
+    """A request that cannot be read, or asks for what does not go together."""
+
+
+class InvalidSchema(StafetaError):
+    """Arrow data whose columns are not those of messages."""
+
+
+class TakenOver(StafetaError):
+    """Another connection reads in its place."""
+
+
 class NoSuchTopic(StafetaError):
     """The topic does not exist."""
 

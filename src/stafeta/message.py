@@ -2,7 +2,7 @@
 
 A batch is a run of consecutive messages of one topic. Inside the broker nothing smaller is handed on: the doors turn
 a batch into their bytes, the store keeps it. Its messages came either one by one, as rows (`RowBatch`), or out of the
-store or an Arrow client, as columns (`stafeta.store.blocks.ColumnBatch`); both answer the same questions.
+store or an Arrow client, as columns (`stafeta.columns.ColumnBatch`); both answer the same questions.
 """
 
 import json
@@ -68,6 +68,7 @@ def check_payload(kind: Kind, payload: bytes) -> None:
         raise InvalidMessage(f"{shown!r} is not of the kind {kind.word}.") from None
 
 
+ROW: Final = 32  # bytes that a message takes about, beside its payload, while it is moved in columns
 LAGGING: Final = (
     "$sys/lagging"  # the topic of what a connection is told that is closed for being too far behind
 )
@@ -87,12 +88,15 @@ PAYLOAD: Final = 6
 class Batch(ABC):
     """Consecutive messages of one topic: offsets `base` to `base + count - 1`."""
 
-    __slots__ = ("base", "count", "topic")
+    __slots__ = ("base", "count", "shared", "topic")
 
     def __init__(self, topic: str, base: int, count: int) -> None:
         self.topic = topic
         self.base = base
         self.count = count
+        self.shared = (
+            False  # true: many readers have this very object, so what is made of it is worth keeping
+        )
 
     @property
     def end(self) -> int:
@@ -133,6 +137,22 @@ class Batch(ABC):
     def lengths(self) -> set[int]:
         """All lengths that a payload has."""
 
+    @property
+    def longest(self) -> int:
+        """The length of the longest payload."""
+        return max(self.lengths, default=0)
+
+    def parts(self, size: int) -> "list[Batch]":
+        """Cut into equally many messages, so that each part has about `size` bytes at most."""
+        whole = self.size + ROW * self.count
+        step = -(-self.count // max(-(-whole // size), 1)) or 1
+        return [self.cut(start, start + step) for start in range(self.base, self.end, step)]
+
+    @property
+    def counted(self) -> range | None:
+        """Their producer's counters, where there is one producer and it counts without gaps."""
+        return None
+
     @abstractmethod
     def framed(self, heads: Mapping[int, bytes]) -> bytes:
         """All payloads, one after the other, each behind the head for its length."""
@@ -148,6 +168,7 @@ class RowBatch(Batch):
         self.base = base
         self.count = len(rows)
         self.rows = rows
+        self.shared = True
         self._size = -1
 
     @property

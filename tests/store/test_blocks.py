@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stafeta.columns import ColumnBatch, joined
 from stafeta.errors import StoreDamaged
 from stafeta.message import PAYLOAD, Row, RowBatch
 from stafeta.store.blocks import (
-    ColumnBatch,
+    batch_of,
     checksum,
     decode,
     encode_rows,
-    joined,
     make_header,
     runs_of,
     verify,
@@ -33,10 +33,10 @@ ROWS = st.lists(
 
 
 def stored(rows: list[Row], *cuts: int) -> tuple[bytes, bytes]:
-    constants, body = encode_rows(rows)
+    told, body = encode_rows(rows)
     edges = [0, *sorted(cuts), len(rows)]
     runs = [(topic, 100, b - a, 0, 0) for topic, (a, b) in enumerate(pairwise(edges))]
-    return make_header(len(rows), constants, runs), bytes(body)
+    return make_header(len(rows), told, runs), bytes(body)
 
 
 @given(ROWS, st.data())
@@ -46,7 +46,7 @@ def test_what_is_stored_comes_back(rows: list[Row], data: st.DataObject) -> None
     block = decode(header, body)
     back: list[tuple[object, ...]] = []
     for run in runs_of(1, header):
-        batch = block.batch("t", run)
+        batch = batch_of("t", block, run)
         reference = RowBatch("t", 100, rows[run.row : run.row + run.rows])
         assert batch.size == reference.size
         assert list(batch.positions) == list(reference.positions)
@@ -89,7 +89,7 @@ def test_batches_that_are_joined_say_what_they_said_apart(
             rows = [(base + at, *row[1:]) for at, row in enumerate(rows)]
         header, body = stored(rows)
         run = runs_of(1, header)[0]._replace(base=base)
-        batch = decode(header, body).batch("t", run)
+        batch = batch_of("t", decode(header, body), run)
         start = data.draw(st.integers(0, len(rows) - 1)) if not batches else 0  # as a reader cuts the first
         batches.append(batch.cut(base + start, batch.end))
         expected += rows[start:]
@@ -110,7 +110,7 @@ def test_batches_that_are_joined_say_what_they_said_apart(
 
 def test_a_small_part_of_a_block_does_not_keep_the_block_in_memory() -> None:
     header, body = stored([(at, 0, "", "", 3, None, bytes(1000)) for at in range(500)])
-    batch = decode(header, body).batch("t", runs_of(1, header)[0])
+    batch = batch_of("t", decode(header, body), runs_of(1, header)[0])
     (part,) = joined([batch.cut(batch.base + 10, batch.base + 20)])
     assert part.payloads == [bytes(1000)] * 10
     assert list(part.positions) == list(range(10, 20))

@@ -1,7 +1,9 @@
 """A store in memory, for tests: the same rules, nothing on disk. Opening it again is a restart."""
 
+from typing import cast
+
 from stafeta.errors import StoreConflict
-from stafeta.message import TIME, Batch, Row, RowBatch
+from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.port import (
     Append,
     CursorRecord,
@@ -60,8 +62,7 @@ class MemoryStore:
                 )
             ends[topic] = batch.end
         for topic, batch in appends:
-            assert isinstance(batch, RowBatch)
-            self._log.setdefault(topic, []).append(batch)
+            self._log.setdefault(topic, []).append(_as_rows(batch))
         self._ends.update(ends)
         self._topics.update(group.topics)
         for id_, subscription in group.subscriptions.items():
@@ -77,8 +78,7 @@ class MemoryStore:
                 self._cursors.pop(key, None)
         self._transactions.update(group.transactions)
         for record, staged in group.staged:
-            assert isinstance(staged, RowBatch)
-            self._staged[record.id] = record, staged
+            self._staged[record.id] = record, _as_rows(staged)
         for id_ in [*group.unstaged, *(promotion.staged for promotion in promotions)]:
             self._staged.pop(id_, None)
         if group.client_id is not None:
@@ -91,7 +91,6 @@ class MemoryStore:
 
     def _promoted(self, promotion: Promotion, fresh: dict[int, tuple[StagedRecord, Batch]]) -> Append:
         record, batch = fresh.get(promotion.staged) or self._staged[promotion.staged]
-        assert isinstance(batch, RowBatch)
         rows: list[Row] = [
             (
                 promotion.position + at,
@@ -99,10 +98,10 @@ class MemoryStore:
                 record.producer,
                 source,
                 kind,
-                record.counter,
+                None,
                 payload,
             )
-            for at, time, _, source, kind, _, payload in batch.rows
+            for at, (_, time, _, source, kind, _, payload) in enumerate(_as_rows(batch).rows)
         ]
         return Append(promotion.topic, RowBatch(batch.topic, promotion.base, rows))
 
@@ -128,6 +127,17 @@ class MemoryStore:
                     break
         return max(old, spare)
 
+    async def locate(self, topic: int, time: int, first: int) -> int:
+        for batch in self._log.get(topic, []):
+            for offset, row in enumerate(batch.rows, batch.base):
+                if offset >= first and row[TIME] >= time:
+                    return offset
+        return self._ends.get(topic, 1)
+
+    async def measure(self, topic: int, start: int) -> int:
+        batches = self._log.get(topic, [])
+        return sum(batch.cut(start, batch.end).size for batch in batches if batch.end > start)
+
     async def sweep(self) -> bool:
         for topic in self._topics.values():
             if topic.id in self._log:
@@ -136,3 +146,10 @@ class MemoryStore:
 
     async def close(self) -> None:
         pass
+
+
+def _as_rows(batch: Batch) -> RowBatch:
+    if isinstance(batch, RowBatch):
+        return batch
+    columns = [batch.column(index) for index in range(PAYLOAD + 1)]
+    return RowBatch(batch.topic, batch.base, cast("list[Row]", list(zip(*columns, strict=True))))

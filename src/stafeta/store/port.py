@@ -92,10 +92,18 @@ class Group:
     producers: list[ProducerRecord] = field(default_factory=list)
 
     @property
+    def only_appends(self) -> bool:
+        """True where all it does is append what has just been published."""
+        return not self._more and all(isinstance(append, Append) for append in self.appends)
+
+    @property
     def empty(self) -> bool:
-        return not (
-            self.appends
-            or self.topics
+        return not (self.appends or self._more)
+
+    @property
+    def _more(self) -> bool:
+        return bool(
+            self.topics
             or self.subscriptions
             or self.cursors
             or self.transactions
@@ -138,6 +146,13 @@ class Store(Protocol):
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         """The lowest offset that retention keeps: the first of a batch not wholly older than `before` (microseconds),
         or within the last `size` bytes of payload."""
+
+    async def locate(self, topic: int, time: int, first: int) -> int:
+        """The offset of the first message from `first` on that is not older than `time` (microseconds); the end, where
+        all are."""
+
+    async def measure(self, topic: int, start: int) -> int:
+        """Bytes of payload from this offset on, or close to it."""
 
     async def sweep(self) -> bool:
         """Free some of the space of released messages; true where more is left to free."""

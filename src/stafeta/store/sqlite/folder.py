@@ -1,5 +1,6 @@
 """The data folder: its lock, its database connections, and what their errors mean."""
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -120,22 +121,32 @@ def statements(script: str) -> Iterator[str]:
 
 @contextmanager
 def told(folder: Path) -> Iterator[None]:
-    """Turn SQLite's errors into sentences."""
+    """Turn errors of SQLite and of files into sentences."""
     try:
         yield
     except StafetaError:
         raise
     except sqlite3.Error as error:
         raise translate(error, folder) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _full(folder) from error
+        raise StoreError(
+            f"The data folder {folder} gave an error: {error.strerror}. Nothing was stored."
+        ) from error
+
+
+def _full(folder: Path) -> StoreFull:
+    return StoreFull(
+        f"No room is left for the data folder {folder}. Nothing was stored; free some space and send again."
+    )
 
 
 def translate(error: sqlite3.Error, folder: Path) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) or 0
     match code & 0xFF:
         case sqlite3.SQLITE_FULL:
-            return StoreFull(
-                f"No room is left for the data folder {folder}. Nothing was stored; free some space and send again."
-            )
+            return _full(folder)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return StoreReadOnly(
                 f"The data folder {folder} cannot be written ({error}). Nothing was stored; make it writable, or "

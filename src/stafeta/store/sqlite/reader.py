@@ -3,18 +3,30 @@
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stafeta.columns import Block, ColumnBatch, joined
 from stafeta.errors import StoreDamaged
-from stafeta.message import Batch
-from stafeta.store.blocks import Block, ColumnBatch, Run, decode, joined, runs_of, verify
-from stafeta.store.sqlite import schema
+from stafeta.message import PAYLOAD, TIME, Batch
+from stafeta.store.blocks import Run, batch_of, decode, runs_of, verify
+from stafeta.store.sqlite import schema, segments
 from stafeta.store.sqlite.pages import unpack
 from stafeta.store.sqlite.recent import RecentRuns
 
 CACHE = 32 << 20
+FAR = 4  # times the size that was asked for may be read, to hand out a batch as it is
 
 
-def load(id_: int, header: bytes, body: bytes, checksum: int) -> tuple[Block, list[Run]]:
+def load(
+    folder: Path, id_: int, header: bytes, content: bytes, checksum: int, segment: int | None
+) -> tuple[Block, list[Run]]:
+    try:
+        body = segments.read(folder, segment, content)
+    except FileNotFoundError:
+        raise segments.missing(folder, id_, segment) from None
     verify(id_, header, body, checksum)
     return decode(header, body), runs_of(id_, header)
 
@@ -22,7 +34,10 @@ def load(id_: int, header: bytes, body: bytes, checksum: int) -> tuple[Block, li
 class Reader:
     """Used by the reader's thread alone."""
 
-    def __init__(self, connection: sqlite3.Connection, recent: RecentRuns, names: Mapping[int, str]) -> None:
+    def __init__(
+        self, folder: Path, connection: sqlite3.Connection, recent: RecentRuns, names: Mapping[int, str]
+    ) -> None:
+        self._folder = folder
         self._connection = connection
         self._recent = recent
         self._names = names
@@ -41,13 +56,21 @@ class Reader:
             for run in runs:
                 block = self._block(run)
                 if block is not None:
-                    batches.append(block.batch(self._names[topic], run).cut(start, stop))
-                    size -= batches[-1].size
+                    batch = self._batch(block, run).cut(start, stop)
+                    if batch.size > FAR * size:  # a reader of many topics wants little of each
+                        batch = batch.cut(batch.base, batch.base + max(batch.count * size // batch.size, 1))
+                    batches.append(batch)
+                    size -= batch.size
+                    if batch.end < min(run.end, stop):
+                        size = 0
                 # Where there is none, it was collected since the run was found, and nobody waits for it.
                 start = run.end
                 if start >= stop or size <= 0:
                     break
         return joined(batches)
+
+    def _batch(self, block: Block, run: Run) -> ColumnBatch:
+        return batch_of(self._names[run.topic], block, run)
 
     def _runs(self, topic: int, start: int, limit: int) -> list[Run]:
         if start >= limit:
@@ -69,8 +92,13 @@ class Reader:
                     f"{self._names[run.topic]}. Restore the data folder from a copy."
                 )
             return None
-        block, _ = load(run.block, *row)
-        size = len(row[1])
+        try:
+            block, _ = load(self._folder, run.block, *row)
+        except StoreDamaged:
+            if self._connection.execute(schema.GET_BLOCK, (run.block,)).fetchone() is None:
+                return None  # it was collected meanwhile, and its segment with it
+            raise
+        size = block.columns[PAYLOAD].nbytes
         self._cache[run.block] = block, size
         self._cached += size
         while self._cached > CACHE and len(self._cache) > 1:
@@ -101,6 +129,33 @@ class Reader:
             else:
                 low = middle if run is None else max(middle, run.end - 1)
         return high
+
+    def locate(self, topic: int, time: int, first: int) -> int:
+        last = self._run_at(topic, 1 << 62)
+        if last is None:
+            return 1
+        offset = max(self._first(topic, last, lambda run: run.time >= time), first)
+        while offset < last.end:
+            # Of the first run the latest time may be that of a message which is collected by now.
+            run = self._run_at(topic, offset)
+            block = None if run is None else self._block(run)
+            if run is None or block is None:
+                break
+            batch = self._batch(block, run).cut(offset, run.end)
+            times = batch.array(TIME).cast(pa.int64())
+            found = int(pc.index(pc.greater_equal(times, pa.scalar(time)), pa.scalar(True)).as_py())
+            if found >= 0:
+                return batch.base + found
+            offset = run.end
+        return offset
+
+    def measure(self, topic: int, start: int) -> int:
+        last, run = self._run_at(topic, 1 << 62), self._run_at(topic, start)
+        if last is None or run is None or start >= last.end:
+            return 0
+        block = self._block(run)
+        within = 0 if block is None else self._batch(block, run).cut(start, run.end).size
+        return last.size - run.size + within
 
     def _run_at(self, topic: int, offset: int) -> Run | None:
         """The last run that begins at or below the offset."""

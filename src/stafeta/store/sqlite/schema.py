@@ -50,6 +50,13 @@ MIGRATIONS = [
     -- Subscriptions that are remembered but hold nothing have no cursors here.
     ALTER TABLE subscription ADD COLUMN durable INTEGER NOT NULL DEFAULT 1;
     """,
+    """
+    -- Large bodies are in files of their own: `segment` is the file, and the body says where in it they lie.
+    -- From this version on a block's header may also say of a column that it counts up.
+    ALTER TABLE block ADD COLUMN segment INTEGER;
+    ALTER TABLE staged ADD COLUMN segment INTEGER;
+    CREATE INDEX block_segment ON block (segment) WHERE segment IS NOT NULL;
+    """,
 ]
 
 # --- at start-up
@@ -65,13 +72,14 @@ PRODUCERS = "SELECT topic, producer, state FROM producer"
 STAGED = "SELECT id, producer, counter, part, topic, count, size, time FROM staged"
 DONE = "SELECT producer, counter FROM done"
 META = "SELECT key, value FROM meta"
-BLOCKS_AFTER = "SELECT id, header, body, checksum FROM block WHERE id > ? ORDER BY id"
+HEADERS_AFTER = "SELECT id, header FROM block WHERE id > ? ORDER BY id"
+BLOCKS_AFTER = "SELECT id, header, body, checksum, segment FROM block WHERE id > ? ORDER BY id"
 LAST_BLOCK = "SELECT coalesce(max(id), 0) FROM block"
 
 # --- one commit
 
 SET_META = "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
-ADD_BLOCK = "INSERT INTO block VALUES (?, ?, ?, ?)"
+ADD_BLOCK = "INSERT INTO block (id, header, segment, body, checksum) VALUES (?, ?, ?, ?, ?)"
 SET_TOPIC = """
     INSERT INTO topic VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE
     SET first = excluded.first, next = excluded.next, present = excluded.present, keeps_last = excluded.keeps_last
@@ -86,8 +94,11 @@ SET_CURSOR = """
 """
 DROP_CURSOR = "DELETE FROM cursor WHERE subscription = ? AND topic = ?"
 SET_DONE = "INSERT INTO done VALUES (?, ?) ON CONFLICT DO UPDATE SET counter = excluded.counter"
-ADD_STAGED = "INSERT INTO staged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-GET_STAGED = "SELECT producer, counter, count, size, constants, body, checksum FROM staged WHERE id = ?"
+ADD_STAGED = """
+    INSERT INTO staged (id, producer, counter, part, topic, count, size, time, constants, segment, body, checksum)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+GET_STAGED = "SELECT producer, count, size, constants, segment, body, checksum FROM staged WHERE id = ?"
 DROP_STAGED = "DELETE FROM staged WHERE id = ?"
 SET_PRODUCER = "INSERT INTO producer VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
 ADD_PAGE = "INSERT INTO page VALUES (?, ?, ?, ?, ?)"
@@ -103,9 +114,14 @@ PAGES_FROM = """
     ORDER BY base LIMIT 16
 """
 PAGE_AT = "SELECT runs FROM page WHERE topic = ? AND base <= ? ORDER BY base DESC LIMIT 1"
-GET_BLOCK = "SELECT header, body, checksum FROM block WHERE id = ?"
+GET_BLOCK = "SELECT header, body, checksum, segment FROM block WHERE id = ?"
 
 # --- giving space back
+
+LIVE_SEGMENTS = """
+    SELECT DISTINCT segment FROM block WHERE segment IS NOT NULL
+    UNION SELECT segment FROM staged WHERE segment IS NOT NULL
+"""
 
 PAGES_BELOW = "SELECT base, end, runs FROM page WHERE topic = ? AND base < ? ORDER BY base LIMIT ?"
 DROP_PAGE = "DELETE FROM page WHERE topic = ? AND base = ?"

@@ -11,8 +11,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Literal, TypeVar
 import orjson
 
 from stafeta.message import Batch
+from stafeta.store.blocks import batch_of, runs_of
 from stafeta.store.port import (
     Append,
     CursorRecord,
@@ -37,8 +37,10 @@ from stafeta.store.sqlite.folder import DATABASE, check_version, connect, lock, 
 from stafeta.store.sqlite.pages import unpack
 from stafeta.store.sqlite.reader import Reader, load
 from stafeta.store.sqlite.recent import RecentRuns
-from stafeta.store.sqlite.sweeper import Sweeper
-from stafeta.store.sqlite.writer import Writer
+from stafeta.store.sqlite.segments import WORTH, Segments
+from stafeta.store.sqlite.sweeper import Sweeper, live_segments
+from stafeta.store.sqlite.worker import Worker
+from stafeta.store.sqlite.writer import Ends, Writer
 
 T = TypeVar("T")
 
@@ -54,24 +56,28 @@ class SqliteStore:
         *,
         durability: Literal["fsync", "os"] = "fsync",
         checkpoint_rows: int = 100_000,
+        segments_from: int = WORTH,
     ) -> None:
+        """`segments_from` is how many bytes a commit has at least whose large bodies go into files of their own."""
         self._folder = folder
         self._durability = durability
         self._checkpoint_rows = checkpoint_rows
+        self._segments_from = segments_from
         self._recent = RecentRuns()
-        self._write_thread = ThreadPoolExecutor(1, "store-writer")
-        self._read_thread = ThreadPoolExecutor(1, "store-reader")
-        self._copy_thread = ThreadPoolExecutor(1, "store-copier")
+        self._segments: Segments | None = None
+        self._write_thread = Worker("store-writer")
+        self._read_thread = Worker("store-reader")
+        self._copy_thread = Worker("store-copier")
         self._copying: asyncio.Future[None] | None = None
         self._held: int | None = None
         self._connections: list[sqlite3.Connection] = []
 
-    async def _on(self, thread: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+    def _on(self, thread: Worker, call: Callable[[], T]) -> asyncio.Future[T]:
         def work() -> T:
             with told(self._folder):
                 return call()
 
-        return await asyncio.get_running_loop().run_in_executor(thread, work)
+        return thread.do(work)
 
     # --- opening and closing
 
@@ -92,9 +98,10 @@ class SqliteStore:
             raise
         names = {topic.id: topic.name for topic in snapshot.topics}
         self._checkpoint = Checkpoint(writing, self._recent, self._checkpoint_rows)
-        self._writer = Writer(writing, self._recent, self._checkpoint, names, ends, meta)
-        self._sweeper = Sweeper(writing, self._checkpoint, self._writer)
-        self._reader = Reader(reading, self._recent, names)
+        self._segments = Segments(self._folder, live_segments(writing), worth=self._segments_from)
+        self._writer = Writer(writing, self._recent, self._checkpoint, names, ends, meta, self._segments)
+        self._sweeper = Sweeper(writing, self._checkpoint, self._writer, self._segments)
+        self._reader = Reader(self._folder, reading, self._recent, names)
         for topic in snapshot.topics:
             if topic.first > 1:
                 self._sweeper.firsts[topic.id] = topic.first
@@ -105,29 +112,23 @@ class SqliteStore:
         self._connections.append(connection)
         return connection
 
-    def _load(
-        self, connection: sqlite3.Connection
-    ) -> tuple[Snapshot, dict[str, int], dict[int, tuple[int, int]]]:
+    def _load(self, connection: sqlite3.Connection) -> tuple[Snapshot, dict[str, int], Ends]:
         meta: dict[str, int] = dict(connection.execute(schema.META).fetchall())
         mark = meta.get("checkpoint", 0)
         topics: dict[int, TopicRecord] = {}
-        # Of each topic: its next offset, and the size of all it ever held.
-        ends: dict[int, tuple[int, int]] = {}
+        ends: Ends = {}
         if meta.get("unfinished"):
             connection.execute(schema.DROP_UNFINISHED, (mark,))
         for id_, name, first, next_, present, keeps_last, page in connection.execute(schema.TOPICS):
             last = unpack(id_, page)[-1] if page else None
-            end, size = (last.end, last.size) if last else (0, 0)
+            end, size, latest = (last.end, last.size, last.time) if last else (0, 0, 0)
             topics[id_] = TopicRecord(id_, name, first, max(next_, end), bool(present), bool(keeps_last))
-            ends[id_] = (topics[id_].next, size)
-        recent: list[Append] = []
-        for id_, header, body, checksum in connection.execute(schema.BLOCKS_AFTER, (mark,)):
-            block, runs = load(id_, header, body, checksum)
+            ends[id_] = (topics[id_].next, size, latest)
+        for id_, header in connection.execute(schema.HEADERS_AFTER, (mark,)):
+            runs = runs_of(id_, header)
             self._recent.add(id_, [run for run in runs if run.end > topics[run.topic].first])
-            meta["position"] = max(meta.get("position", 1), block.last_position + 1)
             for run in runs:
-                ends[run.topic] = (max(ends[run.topic][0], run.end), run.size)
-                recent.append(Append(run.topic, block.batch(topics[run.topic].name, run)))
+                ends[run.topic] = (max(ends[run.topic][0], run.end), run.size, run.time)
         meta["block"] = max(mark, connection.execute(schema.LAST_BLOCK).fetchone()[0])
         snapshot = Snapshot(
             topics=[topic._replace(next=ends[topic.id][0]) for topic in topics.values()],
@@ -140,13 +141,21 @@ class SqliteStore:
                 for subscription, topic, floor, above in connection.execute(schema.CURSORS)
             ],
             producers=[ProducerRecord(*row) for row in connection.execute(schema.PRODUCERS)],
-            recent=recent,
+            recent=self._since(connection, mark, {id_: topic.name for id_, topic in topics.items()}),
             transactions=connection.execute(schema.DONE).fetchall(),
             staged=[StagedRecord(*row) for row in connection.execute(schema.STAGED)],
             client_id=meta.get("client_id", 0),
             position=meta.get("position", 1),
         )
         return snapshot, meta, ends
+
+    def _since(self, connection: sqlite3.Connection, mark: int, names: Mapping[int, str]) -> Iterator[Append]:
+        """What was appended after a block. One block at a time: together they may be more than fits into memory."""
+        with told(self._folder):
+            for id_, *row in connection.execute(schema.BLOCKS_AFTER, (mark,)):
+                block, runs = load(self._folder, id_, *row)
+                for run in runs:
+                    yield Append(run.topic, batch_of(names[run.topic], block, run))
 
     async def close(self) -> None:
         if self._held is None:
@@ -158,6 +167,8 @@ class SqliteStore:
             thread.shutdown()
 
     def _release(self) -> None:
+        if self._segments is not None:
+            self._segments.close()
         for connection in reversed(self._connections):
             connection.close()
         self._connections.clear()
@@ -210,6 +221,12 @@ class SqliteStore:
 
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
         return list(await self._on(self._read_thread, partial(self._reader.read, topic, start, stop, size)))
+
+    async def locate(self, topic: int, time: int, first: int) -> int:
+        return await self._on(self._read_thread, partial(self._reader.locate, topic, time, first))
+
+    async def measure(self, topic: int, start: int) -> int:
+        return await self._on(self._read_thread, partial(self._reader.measure, topic, start))
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         return await self._on(self._read_thread, partial(self._reader.horizon, topic, before, size))

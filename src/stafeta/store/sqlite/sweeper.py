@@ -8,6 +8,7 @@ from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.pages import blocks as blocks_of
 from stafeta.store.sqlite.pages import from_first, pages
+from stafeta.store.sqlite.segments import Segments
 from stafeta.store.sqlite.writer import Writer
 
 TOPICS = 2000  # looked at in one portion
@@ -16,10 +17,18 @@ PAGES = 500  # returned to the file system in one portion
 SPARE = 256  # free pages are left for new messages: this many, or a fourth of the file
 
 
+def live_segments(connection: sqlite3.Connection) -> set[int]:
+    """Those in which something lies."""
+    return {segment for (segment,) in connection.execute(schema.LIVE_SEGMENTS)}
+
+
 class Sweeper:
     """Used by the writer's thread alone."""
 
-    def __init__(self, connection: sqlite3.Connection, checkpoint: Checkpoint, writer: Writer) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, checkpoint: Checkpoint, writer: Writer, segments: Segments
+    ) -> None:
+        self._segments = segments
         self._connection = connection
         self._checkpoint = checkpoint
         self._writer = writer
@@ -32,6 +41,8 @@ class Sweeper:
         self._checkpoint.begin_if_due(self._writer.last_block)
         pages_left = self._return_pages()
         self._seen = self._writer.last_block
+        if not self.firsts:
+            self._segments.drop_except(live_segments(self._connection))
         # Returning pages moves others about; while messages come in, that has time.
         return bool(self.firsts) or self._checkpoint.under_way or (pages_left and idle)
 

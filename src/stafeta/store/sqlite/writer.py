@@ -3,22 +3,41 @@
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from contextlib import contextmanager, nullcontext
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
 
+from stafeta.columns import ColumnBatch, joined
 from stafeta.errors import StoreConflict, StoreDamaged
-from stafeta.message import PAYLOAD, TIME, Row, RowBatch
-from stafeta.store.blocks import Run, checksum, encode_rows, make_header
+from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
+from stafeta.store.blocks import Run, Told, checksum, encode_columns, encode_rows, make_header
 from stafeta.store.port import Append, Group, Promotion
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.recent import RecentRuns
+from stafeta.store.sqlite.segments import Place, Segments
 
 BLOCK_ROWS = 1 << 15
 BLOCK_BYTES = 1 << 20  # of payload; a larger block makes a topic that has little in it dear to read
+COLUMNS_BYTES = 4 << 20  # the same, where a block has one topic
 
 RowsPiece: TypeAlias = tuple[int, RowBatch, int]  # topic, messages, bytes of payload
+ColumnsPiece: TypeAlias = tuple[int, ColumnBatch]
+Ends: TypeAlias = dict[int, tuple[int, int, int]]  # of a topic: next offset, bytes it ever held, latest time
+
+
+class Made(NamedTuple):
+    """A block as it goes into the database."""
+
+    id: int
+    rows: int
+    told: Told
+    runs: list[Run]
+    body: Any  # a buffer, or the `Place` of one that was put away before
+    body_checksum: int
 
 
 class Writer:
@@ -30,120 +49,140 @@ class Writer:
         recent: RecentRuns,
         checkpoint: Checkpoint,
         names: dict[int, str],
-        ends: dict[int, tuple[int, int]],
+        ends: Ends,
         meta: dict[str, int],
+        segments: Segments,
     ) -> None:
         self._connection = connection
         self._recent = recent
         self._checkpoint = checkpoint
         self._names = names  # shared with the reader, which looks names up in it
         self._ends = ends
+        self._segments = segments
         self.last_block = meta["block"]
         self.position = meta.get("position", 1)
         self.written = 0  # bytes since it was last set to 0
 
     def commit(self, group: Group) -> None:
-        ends: dict[int, tuple[int, int]] = {}
+        ends: Ends = {}
         if group.checkpoint and not (self._checkpoint.ready or self._checkpoint.under_way):
             self._checkpoint.begin(self.last_block)
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            self._stage(group)
+        slice_ = 0
+        if group.only_appends and not self._checkpoint.under_way:
             blocks = list(self._blocks(group, ends))
-            self._state(group)
-            if group.checkpoint:
-                slice_ = self._checkpoint.finish(group.producers, max(self.position, group.position))
-            else:
-                slice_ = self._checkpoint.write_slice()
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+            # One statement is a transaction by itself.
+            with self._transaction() if len(blocks) > 1 else nullcontext():
+                self._insert(blocks)
+        else:
+            with self._transaction():
+                self._stage(group)
+                blocks = list(self._blocks(group, ends))
+                self._insert(blocks)
+                self._state(group)
+                if group.checkpoint:
+                    slice_ = self._checkpoint.finish(group.producers, max(self.position, group.position))
+                else:
+                    slice_ = self._checkpoint.write_slice()
         for topic in group.topics.values():
             self._names[topic.id] = topic.name
-            self._ends.setdefault(topic.id, (topic.next, 0))
+            self._ends.setdefault(topic.id, (topic.next, 0, 0))
         self._ends.update(ends)
         self.position = max(self.position, group.position)
         if blocks:
-            self.last_block = blocks[-1][0]
-        for block, runs in blocks:
-            self._recent.add(block, runs)
+            self.last_block = blocks[-1].id
+        for block in blocks:
+            self._recent.add(block.id, block.runs)
         self._checkpoint.wrote(slice_)
         if group.checkpoint:
             self._checkpoint.finished()
         self._checkpoint.begin_if_due(self.last_block)
         self.written += 4096 * slice_
 
-    def _blocks(self, group: Group, ends: dict[int, tuple[int, int]]) -> Iterator[tuple[int, list[Run]]]:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _blocks(self, group: Group, ends: Ends) -> Iterator[Made]:
         block = self.last_block
         for portion in _portions(group.appends):
             block += 1
             if isinstance(portion, Promotion):
-                yield block, [self._promote(block, portion, ends)]
+                yield self._promoted(block, portion, ends)
+            elif isinstance(portion, tuple):
+                yield self._of_columns(block, *portion, ends)
             else:
-                yield block, self._add_rows(block, portion, ends)
+                yield self._of_rows(block, portion, ends)
 
-    def _add_rows(self, block: int, pieces: list[RowsPiece], ends: dict[int, tuple[int, int]]) -> list[Run]:
+    def _of_rows(self, block: int, pieces: list[RowsPiece], ends: Ends) -> Made:
         # Inlined where it can be: with many topics this is done for every message.
         rows: list[Row] = []
         runs: list[Run] = []
         known = self._ends
         for topic, batch, size in pieces:
             base, count = batch.base, batch.count
-            end, total = ends.get(topic) or known.get(topic) or (base, 0)
+            end, total, latest = ends.get(topic) or known.get(topic) or (base, 0, 0)
             if end != base:
                 raise _conflict(topic, end, base)
             total += size
-            ends[topic] = (base + count, total)
-            runs.append(Run(topic, base, count, block, len(rows), batch.rows[-1][TIME], total))
+            latest = max(latest, batch.rows[-1][TIME])
+            ends[topic] = (base + count, total, latest)
+            runs.append(Run(topic, base, count, block, len(rows), latest, total))
             rows += batch.rows
-        constants, body = encode_rows(rows)
-        self._insert(block, len(rows), constants, runs, body, zlib.crc32(body))
-        return runs
+        told, body = encode_rows(rows)
+        return Made(block, len(rows), told, runs, body, zlib.crc32(body))
 
-    def _promote(self, block: int, promotion: Promotion, ends: dict[int, tuple[int, int]]) -> Run:
+    def _of_columns(self, block: int, topic: int, batch: ColumnBatch, ends: Ends) -> Made:
+        told, body = encode_columns(batch)
+        run = self._run(block, topic, batch.base, batch.count, batch.latest, batch.size, ends)
+        return Made(block, batch.count, told, [run], body, zlib.crc32(body))
+
+    def _run(self, block: int, topic: int, base: int, rows: int, time: int, size: int, ends: Ends) -> Run:
+        """The one run of a block, at the end of its topic."""
+        end, total, latest = ends.get(topic) or self._ends.get(topic) or (base, 0, 0)
+        if end != base:
+            raise _conflict(topic, end, base)
+        ends[topic] = (base + rows, total + size, max(latest, time))
+        return Run(topic, base, rows, block, 0, max(latest, time), total + size)
+
+    def _promoted(self, block: int, promotion: Promotion, ends: Ends) -> Made:
         found = self._connection.execute(schema.GET_STAGED, (promotion.staged,)).fetchone()
         if found is None:
             raise StoreDamaged(f"Staged batch {promotion.staged} is not in the store any more.")
-        producer, counter, count, size, constants, body, body_checksum = found
-        end, total = ends.get(promotion.topic) or self._ends.get(promotion.topic) or (promotion.base, 0)
-        if end != promotion.base:
-            raise _conflict(promotion.topic, end, promotion.base)
-        size += total
-        ends[promotion.topic] = (promotion.base + count, size)
-        run = Run(promotion.topic, promotion.base, count, block, 0, promotion.time, size)
-        told = orjson.loads(constants) | {
-            "position": promotion.position,
-            "producer": producer,
-            "counter": counter,
-        }
-        if told.get("time") == 0:
-            told["time"] = promotion.time
-        self._insert(block, count, told, [run], body, body_checksum)
+        producer, count, size, constants, segment, content, body_checksum = found
+        told = Told(orjson.loads(constants), {})
+        latest = told.constants.pop("latest", promotion.time)
+        told.constants.update(position=promotion.position, producer=producer, counter=None)
+        if told.constants.get("time") == 0:
+            told.constants["time"] = promotion.time
+        run = self._run(block, promotion.topic, promotion.base, count, latest, size, ends)
         self._connection.execute(schema.DROP_STAGED, (promotion.staged,))
-        return run
+        return Made(block, count, told, [run], Place(segment, content), body_checksum)
 
-    def _insert(
-        self,
-        block: int,
-        rows: int,
-        constants: dict[str, Any],
-        runs: list[Run],
-        body: bytes,
-        body_checksum: int,
-    ) -> None:
-        header = make_header(rows, constants, [(r[0], r[1], r[2], r[5], r[6]) for r in runs])
-        self._connection.execute(schema.ADD_BLOCK, (block, header, body, checksum(header, body_checksum)))
-        self.written += len(body) + len(header) + 4096
+    def _insert(self, blocks: list[Made]) -> None:
+        bodies = iter(self._segments.put([made.body for made in blocks if not isinstance(made.body, Place)]))
+        for block, rows, told, runs, body, body_checksum in blocks:
+            header = make_header(rows, told, [(r[0], r[1], r[2], r[5], r[6]) for r in runs])
+            segment, content = body if isinstance(body, Place) else next(bodies)
+            row = (block, header, segment, content, checksum(header, body_checksum))
+            self._connection.execute(schema.ADD_BLOCK, row)
+            self.written += len(content) + len(header) + 4096
 
     def _stage(self, group: Group) -> None:
-        for staged, batch in group.staged:
-            assert isinstance(batch, RowBatch)
-            constants, body = encode_rows(batch.rows)
-            row = (*staged, orjson.dumps(constants), body, zlib.crc32(body))
+        made = [_encoded(batch) for _, batch in group.staged]
+        bodies = self._segments.put([body for _, body in made])
+        for (staged, _), (constants, whole), (segment, content) in zip(
+            group.staged, made, bodies, strict=True
+        ):
+            row = (*staged, orjson.dumps(constants), segment, content, zlib.crc32(whole))
             self._connection.execute(schema.ADD_STAGED, row)
-            self.written += len(body)
+            self.written += len(content)
 
     def _state(self, group: Group) -> None:
         many = self._connection.executemany
@@ -170,25 +209,44 @@ class Writer:
             self._connection.execute(schema.SET_META, ("client_id", group.client_id))
 
 
+def _encoded(batch: Batch) -> tuple[dict[str, Any], Any]:
+    """The constants and the body of a batch that is put aside."""
+    if not isinstance(batch, ColumnBatch):
+        assert isinstance(batch, RowBatch)
+        (constants, _), body = encode_rows(batch.rows)
+        return constants, body
+    (constants, _), body = encode_columns(batch)
+    if "time" not in constants:
+        constants["latest"] = batch.latest
+    return constants, body
+
+
 def _conflict(topic: int, end: int, base: int) -> StoreConflict:
     return StoreConflict(
         f"Topic {topic} ends at offset {end}, and an append expected {base}. Another broker has written to this store."
     )
 
 
-def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[RowsPiece] | Promotion]:
+def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[RowsPiece] | ColumnsPiece | Promotion]:
     """Split what is appended into blocks of a bounded size."""
+    for form, alike in groupby(appends, _form):
+        if form is Promotion:
+            yield from cast("Iterable[Promotion]", alike)
+        elif form is RowBatch:
+            yield from _row_pieces(cast("Iterable[tuple[int, RowBatch]]", alike))
+        else:
+            for topic, together in groupby(cast("Iterable[ColumnsPiece]", alike), itemgetter(0)):
+                yield from _column_pieces(topic, [batch for _, batch in together])
+
+
+def _form(append: Append | Promotion) -> type[object]:
+    return Promotion if isinstance(append, Promotion) else type(append.batch)
+
+
+def _row_pieces(appends: Iterable[tuple[int, RowBatch]]) -> Iterator[list[RowsPiece]]:
     pieces: list[RowsPiece] = []
     rows = size = 0
-    for append in appends:
-        if isinstance(append, Promotion):
-            if pieces:
-                yield pieces
-            pieces, rows, size = [], 0, 0
-            yield append
-            continue
-        topic, batch = append
-        assert isinstance(batch, RowBatch)
+    for topic, batch in appends:
         whole = batch.size
         if rows + batch.count < BLOCK_ROWS and size + whole < BLOCK_BYTES:
             pieces.append((topic, batch, whole))
@@ -209,3 +267,9 @@ def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[RowsPiece]
             pieces.append((topic, piece, piece.size))
     if pieces:
         yield pieces
+
+
+def _column_pieces(topic: int, batches: list[ColumnBatch]) -> Iterator[ColumnsPiece]:
+    for batch in joined(batches):
+        for part in batch.parts(COLUMNS_BYTES):
+            yield topic, cast("ColumnBatch", part)
