@@ -32,8 +32,10 @@ class FailingMemory(MemoryStore):
 class FailingSqlite(SqliteStore):
     fails = False
 
-    def __init__(self, folder: Path, *, checkpoint_rows: int = 20) -> None:
-        super().__init__(folder, durability="os", checkpoint_rows=checkpoint_rows)
+    def __init__(self, folder: Path, *, checkpoint_rows: int = 20, segments_from: int = 256 << 10) -> None:
+        super().__init__(
+            folder, durability="os", checkpoint_rows=checkpoint_rows, segments_from=segments_from
+        )
 
     async def commit(self, group: Group) -> None:
         if self.fails:

@@ -8,13 +8,17 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TypeVar
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stafeta.broker import Broker
+from stafeta.columns import ColumnBatch
+from stafeta.doors.flight.intake import take
 from stafeta.errors import NoSuchTopic, NotStaged, NotSubscribed, OutOfSequence, StoreFull
+from stafeta.store.sqlite import segments
 from tests.broker.model import Model
 from tests.broker.stores import FailingMemory, FailingSqlite
 
@@ -84,6 +88,25 @@ class Lives(RuleBasedStateMachine):
             self.model.publish_sequence(name, producer, sequence, payloads)
         self.model.topics.add(name)  # publishing to a name that a filter waits for makes the topic
 
+    @rule(name=NAMES, payloads=st.lists(PAYLOADS, min_size=1, max_size=12))
+    def append(self, name: str, payloads: list[bytes]) -> None:
+        self.clean = False
+        first = self.broker.append(name, columns(name, payloads))
+        offsets = [self.model.publish(name, payload) for payload in payloads]
+        assert first == offsets[0]
+
+    @rule(name=NAMES, client=CLIENTS, sequence=COUNTERS, payloads=st.lists(PAYLOADS, min_size=1, max_size=12))
+    def append_sequence(self, name: str, client: str, sequence: int, payloads: list[bytes]) -> None:
+        self.clean = False
+        producer = f"seq-{client}"
+        if sequence > self.broker.next_sequence(name, producer):
+            with pytest.raises(OutOfSequence):
+                self.broker.append(name, columns(name, payloads), "", producer, sequence)
+        else:
+            self.broker.append(name, columns(name, payloads), "", producer, sequence)
+            self.model.publish_sequence(name, producer, sequence, payloads)
+        assert self.broker.next_sequence(name, producer) == self.model.sequences.get((producer, name), 0) + 1
+
     @rule(client=CLIENTS, filter_=FILTERS)
     def subscribe(self, client: str, filter_: str) -> None:
         self.clean = False
@@ -124,6 +147,18 @@ class Lives(RuleBasedStateMachine):
         self.clean = False
         self.broker.staging.stage("query", counter, part, name, [(3, payload)])
         self.model.stage("query", counter, part, name, payload)
+
+    @rule(
+        counter=st.integers(0, 3),
+        part=st.sampled_from("xy"),
+        name=NAMES,
+        payloads=st.lists(PAYLOADS, min_size=1, max_size=4),
+    )
+    def stage_columns(self, counter: int, part: str, name: str, payloads: list[bytes]) -> None:
+        self.clean = False
+        self.broker.staging.stage_batch("query", counter, part, name, columns(name, payloads))
+        for payload in payloads:
+            self.model.stage("query", counter, part, name, payload)
 
     @rule(counter=st.integers(0, 3), parts=st.sampled_from([None, {"x"}, {"x", "y"}]))
     def commit_stage(self, counter: int, parts: set[str] | None) -> None:
@@ -211,6 +246,11 @@ class Lives(RuleBasedStateMachine):
         ]
 
 
+def columns(name: str, payloads: list[bytes]) -> ColumnBatch:
+    """Messages as an Arrow client sends them."""
+    return take(pa.record_batch({"payload": pa.array(payloads, pa.binary())}), name, 1, 1 << 30)
+
+
 class InMemory(Lives):
     def new_store(self) -> FailingMemory:
         if not hasattr(self, "store"):
@@ -230,8 +270,26 @@ class OnDisk(Lives):
             shutil.rmtree(self.folder)
 
 
+class InSegments(OnDisk):
+    """Every body in a file of its own kind, each of which is soon full."""
+
+    def new_store(self) -> FailingSqlite:
+        if not hasattr(self, "folder"):
+            self.folder = Path(tempfile.mkdtemp())
+            self.patch = pytest.MonkeyPatch()
+            self.patch.setattr(segments, "SIZE", 2000)
+        return FailingSqlite(self.folder, segments_from=1)
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+
 TestInMemory = InMemory.TestCase
+TestInSegments = InSegments.TestCase
 TestOnDisk = OnDisk.TestCase
 _SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 TestInMemory.settings = settings(max_examples=150, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]
+TestInSegments.settings = settings(max_examples=40, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]
 TestOnDisk.settings = settings(max_examples=60, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop, Pending
@@ -16,14 +17,17 @@ from stafeta.broker.cursor import Cursor
 from stafeta.broker.feed import Feed
 from stafeta.broker.limits import Limits
 from stafeta.broker.log import Log, in_order
-from stafeta.broker.producer import Producer
+from stafeta.broker.producer import REMEMBERED, Producer, repeated_of
 from stafeta.broker.registry import Registry
 from stafeta.broker.sessions import Sessions
 from stafeta.broker.staging import Staging
 from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.errors import InvalidMessage, NoSuchOffset, StafetaError
-from stafeta.message import COUNTER, PRODUCER, Batch, Kind, RowBatch
+from stafeta.message import COUNTER, PRODUCER, ROW, Batch, Kind
 from stafeta.store.port import Group, Promotion, Snapshot, Store
+
+if TYPE_CHECKING:
+    from stafeta.columns import ColumnBatch
 
 log = logging.getLogger("stafeta.broker")
 
@@ -41,6 +45,7 @@ class Broker(Registry):
         self.visible_position = 1  # that of the first message that is not durable yet
         self._store = store
         self._time = 0
+        self._position = 1  # after all that was replayed
 
     @classmethod
     async def open(
@@ -52,7 +57,12 @@ class Broker(Registry):
     ) -> "Broker":
         """`tail` is how many bytes of the newest messages stay in memory."""
         broker = cls(store, limits or Limits(), retention, tail)
-        broker._recover(await store.open())
+        snapshot = await store.open()
+        try:
+            broker._recover(snapshot)
+        except BaseException:
+            await store.close()
+            raise
         return broker
 
     def _recover(self, snapshot: Snapshot) -> None:
@@ -63,10 +73,14 @@ class Broker(Registry):
         for topic_id, batch in snapshot.recent:
             self._replay(topics[topic_id], batch)
         self.staging.recover(snapshot)
-        self.commits.position = self.visible_position = snapshot.position
+        self.commits.position = self.visible_position = max(snapshot.position, self._position)
 
     def _replay(self, topic: Topic, batch: Batch) -> None:
         """Learn again what a batch says of its producers."""
+        self._position = max(self._position, batch.last_position + 1)
+        if batch.counted is not None:
+            self._replay_counted(topic, batch, batch.counted)
+            return
         counters = batch.column(COUNTER)
         if counters.count(None) == batch.count:
             return
@@ -77,6 +91,16 @@ class Broker(Registry):
                 if offset > producer.reached:
                     producer.record(counter, offset, (payload,))
                     self.commits.recovered(topic, name)
+
+    def _replay_counted(self, topic: Topic, batch: Batch, counters: range) -> None:
+        name = str(batch.constant(PRODUCER))
+        producer = self._producer(topic, name)
+        known = max(producer.reached + 1 - batch.base, 0)
+        if known < batch.count:
+            newest = batch.cut(batch.end - REMEMBERED, batch.end).payloads
+            count = batch.count - known
+            producer.record(counters[known], batch.base + known, newest[-count:], count)
+            self.commits.recovered(topic, name)
 
     async def close(self) -> None:
         """Take nothing more, make durable what was taken, and let go of the store."""
@@ -103,7 +127,7 @@ class Broker(Registry):
         return self.commits.size > self.limits.pending
 
     def _committed(self, pending: Pending, group: Group) -> None:
-        fresh: list[tuple[Topic, RowBatch]] = []
+        fresh: list[tuple[Topic, Batch]] = []
         watched: list[Topic] = []
         dirty = self.collector.dirty
         for (topic, base, _), append in zip(pending.appends, group.appends, strict=True):
@@ -111,7 +135,7 @@ class Broker(Registry):
                 topic.visible = base + append.rows
                 topic.tail = None  # what is in memory must be without gaps
                 fresh = [one for one in fresh if one[0] is not topic]
-            elif isinstance(append.batch, RowBatch):
+            else:
                 topic.visible = append.batch.end
                 fresh.append((topic, append.batch))
             if topic.watched:
@@ -149,10 +173,7 @@ class Broker(Registry):
         """Append one message; returns its offset. With `keep_last` the topic keeps its last message from now on, for
         those who come later."""
         if len(payload) > self.limits.payload:
-            raise InvalidMessage(
-                f"The message is {len(payload)} bytes long; at most {self.limits.payload} are allowed "
-                "(limits.max_payload)."
-            )
+            raise self._too_long(len(payload))
         topic = self.topics.get(name)
         if topic is None or not topic.exists:
             topic = self.topic_for(name, create=create)
@@ -235,9 +256,7 @@ class Broker(Registry):
         known = state.repeated(sequence, len(payloads))
         longest = max(map(len, payloads), default=0)
         if longest > self.limits.payload:
-            raise InvalidMessage(
-                f"A message is {longest} bytes long; at most {self.limits.payload} are allowed (limits.max_payload)."
-            )
+            raise self._too_long(longest)
         if known < len(payloads):
             offset = topic.next
             for counter, payload in enumerate(payloads[known:], sequence + known):
@@ -247,6 +266,65 @@ class Broker(Registry):
         first = state.offset_of(sequence)
         last = state.offset_of(sequence + len(payloads) - 1)
         return first or 0, last or 0
+
+    def append(
+        self,
+        name: str,
+        batch: "ColumnBatch",
+        source: str = "",
+        producer: str = "",
+        sequence: int | None = None,
+    ) -> int | None:
+        """Append messages that came as one batch, or what is new of them where the producer numbers them from
+        `sequence` on; returns the first offset, if it is known. The topic is made where there is none. The caller has
+        used `check_longest`."""
+        state = self._known(name, producer)
+        last = 0 if state is None else state.last
+        known = 0 if sequence is None else repeated_of(last, sequence, batch.count)
+        if known == batch.count:
+            return None if state is None or sequence is None else state.offset_of(sequence)
+        topic = self.topic_for(name, create=True)
+        commits = self.commits
+        pending, offset, count = commits.pending, topic.next, batch.count - known
+        counter = None if sequence is None else sequence + known
+        fresh = batch.cut(batch.base + known, batch.end)
+        placed = fresh.placed(offset, commits.position, self.now(), producer, source, counter)
+        pending.append_whole(topic, placed, count)
+        pending.size += placed.size + ROW * count
+        commits.position += count
+        if counter is None or sequence is None:
+            return offset
+        state = self._producer(topic, producer)
+        pending.remember(topic, producer, state)
+        state.record(counter, offset, (), count)
+        return state.offset_of(sequence)
+
+    def check_append(self, name: str, producer: str, sequence: int | None) -> None:
+        """Refuses what `append` would refuse. It only looks, and may be called from any thread."""
+        if sequence is not None:
+            repeated_of(self.next_sequence(name, producer) - 1, sequence, 1)
+        topic = self.topics.get(name)
+        if topic is None or not topic.exists:
+            self.check_room(name)
+
+    def check_longest(self, batch: Batch) -> None:
+        """Refuses a batch with a message that is too long."""
+        if batch.size > self.limits.payload and batch.longest > self.limits.payload:
+            raise self._too_long(batch.longest)
+
+    def _too_long(self, length: int) -> InvalidMessage:
+        return InvalidMessage(
+            f"A message is {length} bytes long; at most {self.limits.payload} are allowed (limits.max_payload)."
+        )
+
+    def next_sequence(self, name: str, producer: str) -> int:
+        """The number that the producer's next message on this topic has."""
+        state = self._known(name, producer)
+        return 1 if state is None else state.last + 1
+
+    def _known(self, name: str, producer: str) -> Producer | None:
+        topic = self.topics.get(name)
+        return None if topic is None else (topic.producers or {}).get(producer)
 
     def _producer(self, topic: Topic, name: str) -> Producer:
         producers = self._producers(topic)
@@ -286,9 +364,19 @@ class Broker(Registry):
             found.append((batches, more))
         return in_order(found)
 
-    async def read(self, topic: Topic, start: int, size: int) -> list[Batch]:
+    async def read(
+        self, topic: Topic, start: int, size: int, stop: int | None = None, overhead: int = 0
+    ) -> list[Batch]:
         """Whatever the topic still holds from this offset on, acknowledged or not."""
-        return await self.log.read(topic, start, topic.visible, size)
+        return await self.log.read(topic, start, topic.visible if stop is None else stop, size, overhead)
+
+    async def locate(self, topic: Topic, time: int) -> int:
+        """The offset of the first message that is not older than `time` (microseconds)."""
+        return min(max(await self._store.locate(topic.id, time, topic.first), topic.first), topic.visible)
+
+    async def measure(self, topic: Topic, start: int) -> int:
+        """Bytes of payload from this offset on, or close to it."""
+        return await self._store.measure(topic.id, max(start, topic.first))
 
     def ack(self, subscription: Subscription, topic: Topic, start: int, stop: int) -> None:
         """The subscriber has done with the offsets from `start` up to, not including, `stop`."""
@@ -307,6 +395,10 @@ class Broker(Registry):
         if floor <= topic.low:
             self.collector.dirty.add(topic)
 
-    def feed(self, client: str, news: Callable[[], None] = lambda: None) -> Feed:
+    def rewind(self, subscription: Subscription, topic: Topic, offset: int) -> None:
+        """Let a live subscription begin at this offset of a topic, or at what the topic still holds after it."""
+        topic.cursors[subscription].floor = min(max(offset, topic.first), topic.next)
+
+    def feed(self, client: str, news: Callable[[], None] = lambda: None, *, patient: bool = False) -> Feed:
         """What a connection that is pushed its messages reads from."""
-        return Feed(self, client, news)
+        return Feed(self, client, news, patient=patient)

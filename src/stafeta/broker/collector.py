@@ -70,9 +70,10 @@ class Collector:
     async def _collect(self, topic: Topic) -> None:
         if not topic.exists:
             return
-        limit = self._held_from(topic)
-        if topic.retention is not None:
-            limit = min(limit, await self._kept_from(topic))
+        kept = None if topic.retention is None else await self._kept_from(topic)
+        limit = self._held_from(topic)  # as of now: someone may have come meanwhile
+        if kept is not None:
+            limit = min(limit, kept)
         if limit > topic.first:
             self._release(topic, limit)
         if topic.retention is not None and topic.first < topic.visible:

@@ -15,7 +15,7 @@ from stafeta.broker.cursor import Cursor
 from stafeta.broker.producer import Producer
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StoreError
-from stafeta.message import Row, RowBatch
+from stafeta.message import Batch, Row, RowBatch
 from stafeta.store.port import Append, CursorRecord, Group, ProducerRecord, Promotion, Store
 
 log = logging.getLogger("stafeta.broker")
@@ -26,7 +26,9 @@ class Pending:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.group = Group()
-        self.appends: list[tuple[Topic, int, list[Row] | Promotion]] = []  # topic, base offset, and what
+        self.appends: list[
+            tuple[Topic, int, list[Row] | Batch | Promotion]
+        ] = []  # topic, base offset, and what
         self.rows: dict[Topic, list[Row]] = {}  # those of them that still grow
         self.topics: set[Topic] = set()
         self.cursors: dict[tuple[Subscription, Topic], Cursor | None] = {}
@@ -45,13 +47,13 @@ class Pending:
             self._append(topic, rows)
         return rows
 
-    def promote(self, topic: Topic, promotion: Promotion, count: int) -> None:
-        """Let a staged batch take its place in the topic."""
+    def append_whole(self, topic: Topic, what: Batch | Promotion, count: int) -> None:
+        """Let a batch that came as one, now or when it was staged, take its place in the topic."""
         self.rows.pop(topic, None)
-        self._append(topic, promotion)
+        self._append(topic, what)
         topic.next += count
 
-    def _append(self, topic: Topic, what: list[Row] | Promotion) -> None:
+    def _append(self, topic: Topic, what: list[Row] | Batch | Promotion) -> None:
         self.appends.append((topic, topic.next, what))
 
     def remember(self, topic: Topic, name: str, producer: Producer) -> None:
@@ -80,7 +82,11 @@ class Pending:
     def seal(self) -> Group:
         group = self.group
         group.appends = [
-            what if isinstance(what, Promotion) else Append(topic.id, RowBatch(topic.name, base, what))
+            Append(topic.id, RowBatch(topic.name, base, what))
+            if isinstance(what, list)
+            else what
+            if isinstance(what, Promotion)
+            else Append(topic.id, what)
             for topic, base, what in self.appends
         ]
         group.topics = {topic.id: topic.record() for topic in self.topics}
@@ -101,6 +107,8 @@ class CommitLoop:
         self._task: asyncio.Task[None] | None = None
         self._unwritten: set[tuple[Topic, str]] = set()  # producers that changed since the checkpoint
         self.pending = Pending(self._loop)
+        # Asked when a group is about to be written: adds what can wait until then; true where there was any.
+        self.fill: Callable[[], bool] = lambda: False
         self.position = 1
         self.backlog = 0  # bytes in the group that is being written
         self.failures = 0  # commits that failed since one worked
@@ -109,9 +117,13 @@ class CommitLoop:
     def receipt(self) -> asyncio.Future[None]:
         """Resolves when all that has happened so far is durable. Shared: do not cancel it."""
         self.pending.asked = True
+        self.wake()
+        return self.pending.done
+
+    def wake(self) -> None:
+        """There is something to commit, or to fill a group with."""
         if self._task is None:
             self._task = self._loop.create_task(self._run())
-        return self.pending.done
 
     @property
     def size(self) -> int:
@@ -123,7 +135,7 @@ class CommitLoop:
 
     async def _run(self) -> None:
         try:
-            while self.pending.asked:
+            while self.fill() or self.pending.asked:
                 current, self.pending = self.pending, Pending(self._loop)
                 self.backlog = current.size
                 group = current.seal()

@@ -32,14 +32,27 @@ class Span(NamedTuple):
 
 
 class Feed:
-    """`news` is called when there is something to take where there was nothing, or the feed is too far behind."""
+    """`news` is called when there is something to take where there was nothing, or the feed is too far behind.
 
-    __slots__ = ("_ahead", "_broker", "_ready", "_sent", "_subscriptions", "client", "lagging", "news")
+    A patient feed may be as far behind as it likes; only if a message goes before it was handed out is it ended."""
 
-    def __init__(self, broker: "Broker", client: str, news: Callable[[], None]) -> None:
+    __slots__ = (
+        "_ahead",
+        "_broker",
+        "_ready",
+        "_sent",
+        "_subscriptions",
+        "client",
+        "lagging",
+        "news",
+        "patient",
+    )
+
+    def __init__(self, broker: "Broker", client: str, news: Callable[[], None], *, patient: bool) -> None:
         self._broker = broker
         self.client = client
         self.news = news
+        self.patient = patient
         self.lagging: Lagging | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._sent: dict[Topic, int] = {}  # the next offset to hand out
@@ -137,7 +150,10 @@ class Feed:
         else:
             self._ready[topic] = None
         if topic.visible - sent > self._broker.limits.lag and self.lagging is None:
-            self._check_lag(topic, topic.visible - sent)
+            if self.patient:
+                self._broker.collector.dirty.add(topic)  # no more than that is held for it
+            else:
+                self._check_lag(topic, topic.visible - sent)
 
     def _check_lag(self, topic: Topic, lag: int) -> None:
         if any(subscription.durable for subscription in self._covering(topic)):
@@ -147,6 +163,13 @@ class Feed:
             f"{self._broker.limits.lag} behind (limits.max_lag)."
         )
         self.news()
+
+    def _overtaken(self, topic: Topic, start: int) -> Lagging:
+        self.lagging = Lagging(
+            f"Messages {start} to {topic.first - 1} of {topic.name!r} went before they were read: nobody else waits "
+            "for them, and the topic does not keep them. A named subscriber, or retention, would hold them."
+        )
+        return self.lagging
 
     def _covering(self, topic: Topic) -> list[Subscription]:
         mine, cursors = self._subscriptions, topic.cursors
@@ -212,7 +235,11 @@ class Feed:
             return stop, stop
         # What was acknowledged through another door lies below the floor, or above it in ranges.
         floor = cursors[0].floor if len(cursors) == 1 else min([cursor.floor for cursor in cursors])
-        start = max(self._sent.get(topic, 0), topic.first, floor)
+        start = max(self._sent.get(topic, 0), floor)
+        if start < topic.first:
+            if self.patient and not self.durable:
+                raise self._overtaken(topic, start)
+            start = topic.first
         if len(cursors) == 1 and cursors[0].above:
             spans = ((max(a, start), b) for a, b in cursors[0].pending(stop) if b > start)
             start, stop = next(spans, (stop, stop))

@@ -7,7 +7,7 @@ from heapq import merge
 from operator import attrgetter
 
 from stafeta.broker.topic import Topic
-from stafeta.message import Batch, RowBatch
+from stafeta.message import Batch
 from stafeta.store.port import Store
 
 ROW_COST = 200  # what a row takes in memory beside its payload, roughly
@@ -24,11 +24,11 @@ class Log:
         self._limit = tail
         self._size = 0
         # What is in memory, the oldest commit first, and its cost.
-        self._groups: deque[tuple[list[tuple[Topic, RowBatch]], int]] = deque()
+        self._groups: deque[tuple[list[tuple[Topic, Batch]], int]] = deque()
 
-    def add(self, group: list[tuple[Topic, RowBatch]]) -> None:
+    def add(self, group: list[tuple[Topic, Batch]]) -> None:
         """Keep what was just committed for those who read it right away."""
-        kept: list[tuple[Topic, RowBatch]] = []
+        kept: list[tuple[Topic, Batch]] = []
         for topic, batch in group:
             if topic.warm or topic.watched:
                 kept += [(topic, piece) for piece in _pieces(batch)]
@@ -90,10 +90,15 @@ class Log:
         return batches
 
 
-def _pieces(batch: RowBatch) -> list[RowBatch]:
-    if batch.count <= PIECE:
-        return [batch]
-    return [batch.cut(start, start + PIECE) for start in range(batch.base, batch.end, PIECE)]
+def _pieces(batch: Batch) -> list[Batch]:
+    pieces = (
+        [batch]
+        if batch.count <= PIECE
+        else [batch.cut(start, start + PIECE) for start in range(batch.base, batch.end, PIECE)]
+    )
+    for piece in pieces:
+        piece.shared = True
+    return pieces
 
 
 def in_order(topics: Iterable[tuple[list[Batch], bool]]) -> list[Batch]:

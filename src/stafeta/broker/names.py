@@ -60,10 +60,10 @@ def _check(name: str, what: str) -> None:
     if not name:
         raise InvalidName(f"The {what} is empty.")
     found = _FORBIDDEN.search(name)
-    if found:
+    if found and len(name) <= MAX_BYTES:
         kind = "white space" if found[0].isspace() else "a control character"
         raise InvalidName(f"The {what} {name!r} has {kind} in it, at position {found.start() + 1}.")
-    size = len(name.encode())
+    size = len(name.encode(errors="surrogatepass"))
     if size > MAX_BYTES:
         raise InvalidName(f"The {what} {name[:20]!r}… is {size} bytes long; at most {MAX_BYTES} are allowed.")
 

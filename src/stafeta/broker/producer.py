@@ -45,13 +45,7 @@ class Producer:
 
     def repeated(self, sequence: int, count: int) -> int:
         """Rule 1: how many of the messages numbered from `sequence` on were stored before."""
-        expected = self.last + 1
-        if sequence > expected:
-            raise OutOfSequence(
-                f"Sequence {sequence} comes too early: this producer's next is {expected}. Send again from there.",
-                expected,
-            )
-        return min(count, expected - sequence)
+        return repeated_of(self.last, sequence, count)
 
     def offset_of(self, sequence: int) -> int | None:
         for first, count, offset in reversed(self.ranges):
@@ -59,18 +53,19 @@ class Producer:
                 return offset + sequence - first
         return None
 
-    def record(self, counter: int, offset: int, payloads: Sequence[bytes]) -> None:
-        """Messages with consecutive counters were stored at consecutive offsets."""
-        count = len(payloads)
+    def record(self, counter: int, offset: int, payloads: Sequence[bytes], count: int | None = None) -> None:
+        """Messages with consecutive counters were stored at consecutive offsets. Where there are many, `count` says how
+        many, and payloads need not be given: a producer that numbers many at once draws none."""
+        count = len(payloads) if count is None else count
         known = self.ranges[-1] if self.ranges else None
         if known and known[0] + known[1] == counter and known[2] + known[1] == offset:
             self.ranges = (*self.ranges[:-1], (known[0], known[1] + count, known[2]))
         else:
             self.ranges = (*self.ranges[1 - RANGES :], (counter, count, offset))
-        skipped = max(0, count - REMEMBERED)
+        newest = payloads[-REMEMBERED:]
         fresh = [
             (counter + at, zlib.crc32(payload), offset + at)
-            for at, payload in enumerate(payloads[skipped:], skipped)
+            for at, payload in enumerate(newest, count - len(newest))
         ]
         self.draws = (*self.draws, *fresh)[-REMEMBERED:]
         self.last = counter + count - 1
@@ -86,3 +81,14 @@ class Producer:
         producer.ranges = tuple(map(tuple, ranges))
         producer.draws = tuple(map(tuple, draws))
         return producer
+
+
+def repeated_of(last: int, sequence: int, count: int) -> int:
+    """How many of `count` messages numbered from `sequence` on are known, where `last` is the last that is."""
+    expected = last + 1
+    if sequence > expected:
+        raise OutOfSequence(
+            f"Sequence {sequence} comes too early: this producer's next is {expected}. Send again from there.",
+            expected,
+        )
+    return min(count, expected - sequence)

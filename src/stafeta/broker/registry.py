@@ -57,7 +57,7 @@ class Registry:
             self._enter(subscription)
             self._last_subscription = max(self._last_subscription, id_)
             if not durable:
-                for topic in self._matching(filter_):
+                for topic in self.matching(filter_):
                     topic.cursors[subscription] = Cursor(topic.next)
                     subscription.topics[topic] = None
         for subscription_id, topic_id, (floor, above) in snapshot.cursors:
@@ -88,21 +88,23 @@ class Registry:
         topic = self.topics.get(name)
         if topic is not None and topic.exists:
             return topic
-        if self.closed:
-            raise BrokerClosed("The broker is shutting down.")
         names.check_name(name)
         subscribed = self._filters.matching(name)
         if not subscribed and not create:
             return self.topic(name)
+        self.check_room(name)
         return self._create(name, subscribed)
+
+    def check_room(self, name: str) -> None:
+        """Refuses to make a topic when there are too many, or it is too late."""
+        if self.closed:
+            raise BrokerClosed("The broker is shutting down.")
+        if name not in self.topics and len(self.topics) >= self.limits.topics:
+            raise LimitReached(f"There are {len(self.topics)} topics, as many as limits.max_topics allows.")
 
     def _create(self, name: str, subscribed: Iterable[Subscription]) -> Topic:
         topic = known = self.topics.get(name)
         if topic is None:
-            if len(self.topics) >= self.limits.topics:
-                raise LimitReached(
-                    f"There are {len(self.topics)} topics, as many as limits.max_topics allows."
-                )
             self._last_topic += 1
             topic = Topic(TopicRecord(self._last_topic, name, 1, 1, False, False), self._retention(name))
             self.topics[name] = topic
@@ -120,7 +122,7 @@ class Registry:
 
         pending.undo.append(undo)
         for subscription in subscribed:
-            self._point(subscription, made)
+            self._point(subscription, made, made.next)
         return made
 
     def remove_unless_wanted(self, topic: Topic) -> None:
@@ -177,10 +179,17 @@ class Registry:
         return found
 
     def subscribe(
-        self, client: str, filter_: str, *, durable: bool = True, lasting: bool = False
+        self,
+        client: str,
+        filter_: str,
+        *,
+        durable: bool = True,
+        lasting: bool = False,
+        earliest: bool = False,
     ) -> Subscription:
         """Subscribing again to the same filter changes nothing, except that a live subscription becomes durable, or a
-        durable one merely lasting, where that is asked for."""
+        durable one merely lasting, where that is asked for. A new one begins with what comes, or with the earliest
+        that its topics hold."""
         found = self.clients.get(client, {}).get(filter_)
         if found is not None:
             if durable != found.durable and (durable or lasting):
@@ -197,7 +206,7 @@ class Registry:
         if not names.is_filter(filter_):
             self.topic_for(filter_, create=True)
         self._last_subscription += 1
-        start = self.commits.position - 1
+        start = 0 if earliest else self.commits.position - 1
         subscription = Subscription(
             self._last_subscription, client, filter_, start, durable=durable, lasting=lasting
         )
@@ -206,14 +215,16 @@ class Registry:
         pending.undo.append(lambda: self._leave(subscription) if self._has(subscription) else None)
         if subscription.lasting:
             pending.group.subscriptions[subscription.id] = subscription.record()
-        for topic in self._matching(filter_):
-            self._point(subscription, topic)
+        for topic in self.matching(filter_):
+            self._point(subscription, topic, topic.first if earliest else topic.next)
         return subscription
 
-    def _matching(self, filter_: str) -> list[Topic]:
-        """The topics there are for a subscription."""
-        found = self._names.matching(filter_) if names.is_filter(filter_) else [self.topics[filter_]]
-        return [topic for topic in found if topic.exists]
+    def matching(self, filter_: str) -> list[Topic]:
+        """The topics there are for a filter, or the one of this name."""
+        if names.is_filter(filter_):
+            return [topic for topic in self._names.matching(filter_) if topic.exists]
+        topic = self.topics.get(filter_)
+        return [topic] if topic is not None and topic.exists else []
 
     def _change(self, subscription: Subscription, *, durable: bool) -> None:
         before = subscription.durable, subscription.lasting
@@ -305,9 +316,9 @@ class Registry:
             topic.unwatch(subscription)
         subscription.topics.clear()
 
-    def _point(self, subscription: Subscription, topic: Topic) -> None:
-        """Give the subscription a cursor at the end of the topic."""
-        cursor = topic.cursors[subscription] = Cursor(topic.next)
+    def _point(self, subscription: Subscription, topic: Topic, offset: int) -> None:
+        """Give the subscription a cursor on the topic."""
+        cursor = topic.cursors[subscription] = Cursor(offset)
         subscription.topics[topic] = None
         if topic.first < topic.next:
             self.collector.dirty.add(topic)  # what it held before may be wanted by nobody

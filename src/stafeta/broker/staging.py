@@ -8,19 +8,22 @@
 """
 
 import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stafeta.broker.names import check_client, check_name
+from stafeta.broker.producer import repeated_of
 from stafeta.broker.topic import Topic
-from stafeta.errors import InvalidMessage, NotStaged
-from stafeta.message import Row, RowBatch
+from stafeta.errors import NotStaged
+from stafeta.message import ROW, Batch, Row, RowBatch
 from stafeta.store.port import Promotion, Snapshot, StagedRecord
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
 
 EXPIRY = 24 * 3600 * 1_000_000  # microseconds
+PIECE = 4 << 20  # bytes of payload put aside as one
 
 
 class Staging:
@@ -28,12 +31,16 @@ class Staging:
         self._broker = broker
         self._done: dict[str, int] = {}  # the last transaction committed by each producer
         self._staged: dict[tuple[str, int], list[StagedRecord]] = {}
+        self._rows: defaultdict[tuple[str, int], Counter[tuple[str, str]]] = defaultdict(
+            Counter
+        )  # by part, topic
         self._last = 0
 
     def recover(self, snapshot: Snapshot) -> None:
         self._done.update(snapshot.transactions)
         for record in snapshot.staged:
             self._staged.setdefault((record.producer, record.counter), []).append(record)
+            self._rows[record.producer, record.counter][record.part, record.topic] += record.rows
             self._last = max(self._last, record.id)
 
     def stage(
@@ -46,35 +53,53 @@ class Staging:
         source: str = "",
     ) -> asyncio.Future[None]:
         """Put messages (kind and payload) aside under a transaction; the receipt says when they are durable."""
+        rows: list[Row] = [
+            (at, 0, producer, source, kind, None, payload) for at, (kind, payload) in enumerate(messages)
+        ]
+        return self.stage_batch(producer, counter, part, topic, RowBatch(topic, 0, rows))
+
+    def stage_batch(
+        self, producer: str, counter: int, part: str, topic: str, batch: Batch, sequence: int | None = None
+    ) -> asyncio.Future[None]:
+        """The same for messages that came together. Their times, where they have none yet, are 0.
+
+        `sequence` numbers the first of them within the part and topic, so that one staged again is recognised."""
         check_client(producer)
         check_name(topic)
-        longest = max((len(payload) for _, payload in messages), default=0)
-        if longest > self._broker.limits.payload:
-            raise InvalidMessage(
-                f"A message is {longest} bytes long; at most {self._broker.limits.payload} are allowed "
-                "(limits.max_payload)."
-            )
-        if messages and not self._is_done(producer, counter):
-            rows: list[Row] = [
-                (at, 0, producer, source, kind, counter, payload)
-                for at, (kind, payload) in enumerate(messages)
-            ]
-            batch = RowBatch(topic, 0, rows)
-            self._last += 1
-            record = StagedRecord(
-                self._last, producer, counter, part, topic, batch.count, batch.size, self._broker.now()
-            )
-            staged = self._staged.setdefault((producer, counter), [])
-            staged.append(record)
-            pending = self._broker.commits.pending
-            pending.group.staged.append((record, batch))
-            pending.size += batch.size
-            pending.undo.append(lambda: staged.remove(record))
+        self._broker.check_longest(batch)
+        if self.is_done(producer, counter):
+            return self._broker.receipt()
+        staged = self._staged.setdefault((producer, counter), [])
+        if sequence is not None:
+            known = self._rows[producer, counter][part, topic]
+            repeated = repeated_of(known, sequence, batch.count)
+            batch = batch.cut(batch.base + repeated, batch.end)
+        for piece in batch.parts(PIECE):
+            self._put_aside(staged, producer, counter, part, topic, piece)
         return self._broker.receipt()
+
+    def _put_aside(
+        self, staged: list[StagedRecord], producer: str, counter: int, part: str, topic: str, batch: Batch
+    ) -> None:
+        self._last += 1
+        now = self._broker.now()
+        record = StagedRecord(self._last, producer, counter, part, topic, batch.count, batch.size, now)
+        staged.append(record)
+        rows = self._rows[producer, counter]
+        rows[part, topic] += batch.count
+        pending = self._broker.commits.pending
+        pending.group.staged.append((record, batch))
+        pending.size += batch.size + ROW * batch.count
+
+        def undo() -> None:
+            staged.remove(record)
+            rows[part, topic] -= batch.count
+
+        pending.undo.append(undo)
 
     def commit(self, producer: str, counter: int, parts: Iterable[str] | None = None) -> asyncio.Future[None]:
         """Make the named parts of a transaction visible (None: all), unless it was committed before."""
-        if not self._is_done(producer, counter):
+        if not self.is_done(producer, counter):
             staged = self._staged.get((producer, counter), [])
             wanted = {record.part for record in staged} if parts is None else set(parts)
             missing = wanted - {record.part for record in staged}
@@ -83,9 +108,11 @@ class Staging:
                     f"Transaction {counter} of {producer!r} has no part {min(missing)!r}: it was never staged, or "
                     "was dropped because it waited too long."
                 )
+            # All of them first: one that cannot be made must leave nothing promoted.
+            topics = {name: self._made(name) for name in {r.topic for r in staged if r.part in wanted}}
             for record in staged:
                 if record.part in wanted:
-                    self._promote(self._broker.topic_for(record.topic, create=True), record)
+                    self._promote(topics[record.topic], record)
                 else:
                     self._broker.commits.pending.group.unstaged.append(record.id)
             self._finish(producer, counter)
@@ -104,21 +131,32 @@ class Staging:
         ]:
             self._drop(key)
 
-    def _is_done(self, producer: str, counter: int) -> bool:
-        return counter <= self._done.get(producer, -1)
+    def is_done(self, producer: str, counter: int) -> bool:
+        """True if this transaction, or a later one, was committed."""
+        return counter <= self.last(producer)
+
+    def last(self, producer: str) -> int:
+        """The last transaction that the producer committed; -1 where there is none."""
+        return self._done.get(producer, -1)
+
+    def _made(self, name: str) -> Topic:
+        topic = self._broker.topic_for(name, create=True)
+        self._broker.collector.dirty.add(topic)  # it goes again, where nothing comes of it
+        return topic
 
     def _promote(self, topic: Topic, record: StagedRecord) -> None:
         commits = self._broker.commits
         promotion = Promotion(
             record.id, topic.id, topic.next, record.rows, commits.position, self._broker.now()
         )
-        commits.pending.promote(topic, promotion, record.rows)
+        commits.pending.append_whole(topic, promotion, record.rows)
         commits.position += record.rows
 
     def _finish(self, producer: str, counter: int) -> None:
         pending = self._broker.commits.pending
         before = self._done.get(producer, -1)
         staged = self._staged.pop((producer, counter), None)
+        rows = self._rows.pop((producer, counter), Counter())
         self._done[producer] = counter
         pending.group.transactions[producer] = counter
 
@@ -126,13 +164,20 @@ class Staging:
             self._done[producer] = before
             if staged is not None:
                 self._staged[producer, counter] = staged
+                self._rows[producer, counter] = rows
 
         pending.undo.append(undo)
 
     def _drop(self, key: tuple[str, int]) -> None:
         staged = self._staged.pop(key, None)
+        rows = self._rows.pop(key, Counter())
         if staged is None:
             return
         pending = self._broker.commits.pending
         pending.group.unstaged += [record.id for record in staged]
-        pending.undo.append(lambda: self._staged.update({key: staged}))
+
+        def undo() -> None:
+            self._staged[key] = staged
+            self._rows[key] = rows
+
+        pending.undo.append(undo)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from stafeta.broker.cursor import Cursor
 from stafeta.broker.names import is_filter, matcher
 from stafeta.broker.producer import Producer
-from stafeta.message import RowBatch
+from stafeta.message import Batch
 from stafeta.store.port import SubscriptionRecord, TopicRecord
 
 
@@ -87,7 +87,7 @@ class Topic:
         self.cursors: dict[Subscription, Cursor] = {}
         self.watched: dict[Subscription, None] | None = None  # the subscriptions that have watchers
         self.producers: dict[str, Producer] | None = None
-        self.tail: list[RowBatch] | None = None  # the newest messages, where they are still in memory
+        self.tail: list[Batch] | None = None  # the newest messages, where they are still in memory
         self.warm = False  # someone reads it, so its newest messages are kept there
 
     def record(self) -> TopicRecord:

@@ -52,7 +52,7 @@ class Encoder:
 
     def encode(self, batches: list[Batch]) -> bytes:
         """The batches' messages in the order in which they were published."""
-        if not isinstance(batches[0], RowBatch):
+        if not all(batch.shared for batch in batches):
             return self._join(batches)  # read from the store for one connection alone
         key = tuple(batches)
         made = self._made.get(key)

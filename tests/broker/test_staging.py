@@ -1,0 +1,56 @@
+"""Transactions that fail half-way, and what becomes of what was staged."""
+
+import pytest
+
+from stafeta.broker import Broker, Limits
+from stafeta.errors import LimitReached, OutOfSequence
+from stafeta.message import RowBatch
+from tests.broker.stores import FailingMemory, run
+
+
+def rows(*payloads: bytes) -> RowBatch:
+    return RowBatch("", 0, [(0, 0, "", "", 3, None, payload) for payload in payloads])
+
+
+def test_a_transaction_whose_topics_cannot_all_be_made_changes_nothing() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory(), Limits(topics=2))
+        broker.subscribe("c", "a")
+        for topic in ("a", "b", "c"):
+            broker.staging.stage("query", 1, "x", topic, [(3, b"row")])
+        await broker.receipt()
+        for _ in range(2):
+            with pytest.raises(LimitReached):
+                broker.staging.commit("query", 1)
+            await broker.receipt()
+            assert broker.topic("a").next == 1
+        broker.reconfigure(Limits(), lambda name: None)
+        await broker.staging.commit("query", 1)
+        assert [broker.topic(topic).visible for topic in ("a", "b", "c")] == [2, 2, 2]
+        await broker.close()
+
+    run(work())
+
+
+def test_a_batch_that_is_staged_again_is_staged_once() -> None:
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        broker.subscribe("c", "a")
+        stage = broker.staging.stage_batch
+        await stage("query", 1, "x", "a", rows(b"1", b"2"), 1)
+        await stage("query", 1, "x", "a", rows(b"1", b"2", b"3"), 1)
+        with pytest.raises(OutOfSequence) as caught:
+            stage("query", 1, "x", "a", rows(b"5"), 5)
+        assert caught.value.expected == 4
+        await broker.close()
+        again = await Broker.open(store)
+        stage = again.staging.stage_batch
+        await stage("query", 1, "x", "a", rows(b"3", b"4"), 3)
+        await stage("query", 1, "y", "a", rows(b"5"), 1)
+        await again.staging.commit("query", 1)
+        batches = await again.read(again.topic("a"), 1, 1 << 20)
+        assert [payload for batch in batches for payload in batch.payloads] == [b"1", b"2", b"3", b"4", b"5"]
+        await again.close()
+
+    run(work())
