@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 _LISTENING = re.compile(r"(\w+): listening on (\S+):(\d+)$")
-_DOORS = ("devices", "frames")  # beside ZeroMQ's, which is always open
+_DOORS = ("devices", "flight", "frames")  # beside ZeroMQ's, which is always open
 _PATIENCE = 30.0
 
 

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
-from typing import Literal, cast
+from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING, Literal, cast
 
+import pyarrow as pa
 import uvloop
 
 from stafeta import logs
@@ -22,6 +25,9 @@ from stafeta.doors.frames.server import FramesDoor
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.errors import ConfigError
 from stafeta.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from stafeta.doors.flight.server import FlightDoor
 
 log = logging.getLogger("stafeta.server")
 
@@ -39,15 +45,20 @@ def run(config: Config, reload: Callable[[], Config], observer: Callable[[str], 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     logs.configure(config.log_format, config.log_level)
     _raise_file_limit()
+    _keep_pandas_out()
     sys.setswitchinterval(SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, reload, observer))
+        cut_off = runner.run(_serve(config, reload, observer))
+    if cut_off:  # Python would wait for their threads, and they for their clients
+        logging.shutdown()
+        os._exit(0)
     return 0
 
 
 async def _serve(
     config: Config, reload: Callable[[], Config], observer: Callable[[str], None] | None
-) -> None:
+) -> bool:
+    """Returns whether calls are left that do not end."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,11 +76,12 @@ async def _serve(
             extra=logs.fields(topics=len(broker.topics), clients=len(broker.clients)),
         )
         _settle_garbage(loop)
-        await _open_doors(config, broker, closing, observer)
+        flight = await _open_doors(config, broker, closing, observer)
         broker.collector.start(config.store.sweep)
         await stopping.wait()
         log.info("stopping")
     log.info("stopped")
+    return flight is not None and flight.cut_off
 
 
 async def _open_doors(
@@ -77,7 +89,7 @@ async def _open_doors(
     broker: Broker,
     closing: contextlib.AsyncExitStack,
     observer: Callable[[str], None] | None,
-) -> None:
+) -> "FlightDoor | None":
     if config.zeromq.listen:
         options = config.zeromq
         door = ZeroMQDoor(
@@ -105,6 +117,15 @@ async def _open_doors(
         closing.push_async_callback(frames.close)
         for address in config.addresses(config.frames.listen):
             await frames.listen(address.host, address.port)
+    if not config.flight.listen:
+        return None
+    from stafeta.doors.flight.server import FlightDoor  # takes its time, which a devices server need not
+
+    flight = FlightDoor(broker, max_batch=config.flight.max_batch, max_streams=config.flight.max_streams)
+    closing.push_async_callback(flight.close)
+    for address in config.addresses(config.flight.listen):
+        await flight.listen(address.host, address.port)
+    return flight
 
 
 def _limits(config: Config) -> Limits:
@@ -151,6 +172,22 @@ def _settle_garbage(loop: asyncio.AbstractEventLoop) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     loop.call_later(GC_INTERVAL, _settle_garbage, loop)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ImportError("a broker has no use for it")
+
+
+def _keep_pandas_out() -> None:
+    """Arrow imports pandas, where it is installed, for the first array that it makes: 0.2 s and 40 MB for nothing."""
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([b""])
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _raise_file_limit() -> None:

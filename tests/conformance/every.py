@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conformance import devices, frames, zeromq
+from tests.conformance import devices, flight, frames, zeromq
 from tests.conformance.dialects import Dialect
 
-DOORS = ("devices", "frames")  # beside ZeroMQ's, which is always open
+DOORS = ("devices", "frames", "flight")  # beside ZeroMQ's, which is always open
 DIALECTS = [
     zeromq.TEXT,
     zeromq.JSON,
@@ -17,6 +17,7 @@ DIALECTS = [
     frames.JSON,
     frames.XML,
     frames.PICKLE,
+    flight.FLIGHT,
 ]
 
 

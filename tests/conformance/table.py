@@ -12,6 +12,7 @@ from tests.conformance.values import (
     Way,
     any_json,
     float_content,
+    flown,
     in_base64,
     int_content,
     named,
@@ -94,6 +95,7 @@ FLOATS = [
 def _string(data: str, *ways: Way, xml_gets: str | None = None) -> Value:
     all_ways = [
         text(data),
+        flown(data),
         *named(data, "string"),
         written(_quoted(data), "a string"),
         python(data, "str"),

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from tests.conformance import devices, frames, zeromq
+import pyarrow as pa
+
+from tests.conformance import devices, flight, frames, zeromq
 from tests.conformance.devices import datagram
 from tests.conformance.dialects import Dialect, Received, Stranger
 from tests.conformance.frames import Number
@@ -51,6 +53,7 @@ class Value:
             "frames-json": self.json,
             "frames-xml": self.xml,
             "frames-pickle": (type(self.python), repr(self.python)),
+            "flight": (self.kind, self.payload),
         }
         return told[dialect.name]
 
@@ -75,12 +78,14 @@ def text(data: str) -> Way:
 
 
 def named(data: str, kind: str) -> list[Way]:
-    """Through the ZeroMQ door with the kind that it names: in the JSON dialect, and by the project's client."""
+    """With the kind that is named: in ZeroMQ's JSON dialect, by the project's client, and in both ways of Flight."""
     what = "a string"
     body = {"publication": data, "kind": kind}
     return [
         Way(zeromq.JSON, "ZeroMQ, JSON dialect", what, lambda stranger, topic: stranger.put(topic, **body)),
         Way(zeromq.CLIENT, "client", "", lambda stranger, topic: stranger.client.put(topic, data, kind)),
+        flown(data, kind),
+        flown(data.encode(), kind),
     ]
 
 
@@ -90,7 +95,19 @@ def in_base64(data: bytes) -> list[Way]:
     return [
         Way(zeromq.JSON, "ZeroMQ, JSON dialect", what, lambda stranger, topic: stranger.put(topic, **body)),
         Way(zeromq.CLIENT, "client", "", lambda stranger, topic: stranger.client.put(topic, data)),
+        flown(data),
+        flown(data, "bytes"),
     ]
+
+
+def flown(data: str | bytes, kind: str = "") -> Way:
+    """Through the Flight door, as text or as binary, with a kind beside it or without."""
+    payload: Any = pa.array([data])
+
+    def publish(stranger: flight.Flight, topic: str) -> None:
+        stranger.put(topic, payload, kind)
+
+    return Way(flight.FLIGHT, "Flight", "text" if isinstance(data, str) else "binary", publish)
 
 
 def any_json(value: object) -> Way:

@@ -100,7 +100,9 @@ class Statements(sqlite3.Connection):
         word = sql.split(maxsplit=1)[0]
         name = word if word in ("BEGIN", "COMMIT") else str(self._count)
         self._count = 1 if word == "BEGIN" else self._count + 1
-        mine = name == self._deadly and threading.current_thread().name.startswith("store-writer")
+        alone = word == "INSERT" and not self.in_transaction  # then it is a whole transaction
+        mine = alone or name == self._deadly
+        mine = mine and threading.current_thread().name.startswith("store-writer")
         if mine and not self._after:
             die()
         cursor = statement()

@@ -49,6 +49,8 @@ def serve(data: Path) -> subprocess.CompletedProcess[str]:
         "off",
         "--frames",
         "off",
+        "--flight",
+        "off",
     ]
     command += ["--data", str(data)]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

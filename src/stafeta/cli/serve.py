@@ -15,6 +15,7 @@ FLAGS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "--zeromq": (("zeromq", "listen"), _LISTEN, "where the ZeroMQ door listens (9001)"),
     "--devices": (("devices", "listen"), _LISTEN, "where the devices door listens, UDP and TCP (12345)"),
     "--frames": (("frames", "listen"), _LISTEN, "where the frames door listens (5000)"),
+    "--flight": (("flight", "listen"), _LISTEN, "where the Flight door listens (8815)"),
     "--durability": (("durability",), "fsync|os", "what a commit waits for: the disk, or the system (fsync)"),
     "--log-format": (("log_format",), "text|json", "form of the log on standard error (text)"),
     "--log-level": (("log_level",), "LEVEL", "least line to log: debug, info, warning or error (info)"),

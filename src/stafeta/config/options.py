@@ -44,6 +44,13 @@ class Frames:
 
 
 @dataclass(frozen=True, slots=True)
+class Flight:
+    listen: tuple[Address, ...] = option((Address("", 8815),), forms.listen())
+    max_batch: int = option(64 << 20, forms.size(1 << 10))
+    max_streams: int = option(256, forms.count(1))
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     max_payload: int = option(8 << 20, forms.size())
     max_pending: int = option(64 << 20, forms.size(1 << 10))
@@ -78,6 +85,7 @@ class Config:
     zeromq: ZeroMQ = field(default_factory=ZeroMQ)
     devices: Devices = field(default_factory=Devices)
     frames: Frames = field(default_factory=Frames)
+    flight: Flight = field(default_factory=Flight)
     limits: Limits = field(default_factory=Limits)
     store: Store = field(default_factory=Store)
     topics: tuple[TopicRule, ...] = ()

@@ -25,7 +25,12 @@ from stafeta.errors import InvalidClient, NoSuchOffset
 from stafeta.message import Batch
 
 MAX_SIZE = 1 << 20
-OTHER_DOORS = ("devices/", "frames/")  # what their clients' ids begin with at the broker
+OTHER_DOORS = (
+    "devices/",
+    "flight/",
+    "flights/",
+    "frames/",
+)  # what their clients' ids begin with at the broker
 
 
 def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> bytes:

@@ -1,0 +1,1 @@
+"""Arrow Flight: bulk, for services, notebooks and Spark. (docs/protocols/flight.md)"""

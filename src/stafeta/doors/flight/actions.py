@@ -1,0 +1,167 @@
+"""The actions: what is asked for without Arrow data. All of this runs on the broker's loop."""
+
+from collections.abc import Awaitable, Callable
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any, Final
+
+from stafeta import __version__
+from stafeta.broker import Topic
+from stafeta.broker.names import check_client, check_name
+from stafeta.doors.flight.codec import Body
+from stafeta.errors import InvalidRequest, NoSuchOffset
+
+if TYPE_CHECKING:
+    from stafeta.doors.flight.server import FlightDoor
+
+PREFIX: Final = "flight/"
+MAX_RANGES: Final = 1000
+Told = dict[str, Any]
+
+
+def client_of(name: str) -> str:
+    """What a client of this door is called at the broker."""
+    check_client(name)
+    return PREFIX + name
+
+
+async def subscribe(door: "FlightDoor", body: Body) -> list[Told]:
+    """client, filter, from (earliest, or latest): hold what is published from now on, or from the first held on."""
+    broker = door.broker
+    client, filter_ = client_of(body.text("client")), body.text("filter")
+    start = body.text("from", optional=True)
+    if start not in (None, "earliest", "latest"):
+        raise InvalidRequest(f"A subscription begins at earliest or latest, not at {shown(start)}.")
+    body.end()
+    subscription = broker.subscribe(client, filter_, earliest=start == "earliest")
+    await door.durable()
+    return [{"position": subscription.start}]
+
+
+async def unsubscribe(door: "FlightDoor", body: Body) -> list[Told]:
+    """client, filter: release what the subscription held."""
+    client, filter_ = client_of(body.text("client")), body.text("filter")
+    body.end()
+    door.broker.unsubscribe(client, filter_)
+    door.end_stream(client, filter_, "The subscription was ended.")
+    await door.durable()
+    return [{}]
+
+
+async def ack(door: "FlightDoor", body: Body) -> list[Told]:
+    """client, filter, ranges ([topic, from or null, to] each): these messages are done with."""
+    broker = door.broker
+    subscription = broker.subscription(client_of(body.text("client")), body.text("filter"))
+    told = body.items("ranges")
+    body.end()
+    if len(told) > MAX_RANGES:
+        raise InvalidRequest(
+            f"There are {len(told)} ranges; at most {MAX_RANGES} can be acknowledged together."
+        )
+    for topic, start, stop in [_range(door, one) for one in told]:
+        broker.ack(subscription, topic, start, stop)
+    await door.durable()
+    return [{}]
+
+
+def _range(door: "FlightDoor", told: object) -> tuple[Topic, int, int]:
+    match told:
+        case [str() as name, int() | None as start, int() as stop] if (
+            0 <= (start or 0) <= stop and not isinstance(start, bool) and not isinstance(stop, bool)
+        ):
+            topic = door.broker.topic(name)
+            if stop > topic.visible:
+                raise NoSuchOffset(
+                    f"Topic {name!r} has no message {stop - 1} yet; its last is {topic.visible - 1}."
+                )
+            return topic, start or 0, stop
+    raise InvalidRequest(f"{told!r:.100} is no range of offsets; one is [topic, from or null, to].")
+
+
+async def topics(door: "FlightDoor", body: Body) -> list[Told]:
+    """filter (optional): the topics there are."""
+    filter_ = body.text("filter", optional=True)
+    body.end()
+    return [
+        {
+            "topic": topic.name,
+            "first": topic.first,
+            "next": topic.visible,
+            "rows": topic.visible - topic.first,
+            "subscribers": len(topic.cursors),
+        }
+        for topic in door.topics(filter_)
+    ]
+
+
+async def stats(door: "FlightDoor", body: Body) -> list[Told]:
+    """What the broker is doing."""
+    body.end()
+    broker = door.broker
+    return [
+        {
+            "version": __version__,
+            "topics": sum(topic.exists for topic in broker.topics.values()),
+            "subscriptions": sum(map(len, broker.clients.values())),
+            "messages": broker.visible_position - door.began,
+            "position": broker.visible_position,
+            "pending": broker.commits.size,
+            "streams": door.streams,
+        }
+    ]
+
+
+async def sequence(door: "FlightDoor", body: Body) -> list[Told]:
+    """producer, topic: the number that the producer's next row has."""
+    producer, topic = body.text("producer"), body.text("topic")
+    body.end()
+    check_client(producer)
+    check_name(topic)
+    following = door.broker.next_sequence(topic, producer)
+    await door.durable()  # what has it so far may not be durable yet
+    return [{"next": following}]
+
+
+async def begin(door: "FlightDoor", body: Body) -> list[Told]:
+    """producer: the number of its next transaction."""
+    producer = body.text("producer")
+    body.end()
+    check_client(producer)
+    following = door.broker.staging.last(producer) + 1
+    await door.durable()  # the last one may not be yet, and may fail
+    return [{"counter": following}]
+
+
+async def commit(door: "FlightDoor", body: Body) -> list[Told]:
+    """producer, counter, parts (optional): make what was staged visible, all at once."""
+    producer, counter = body.text("producer"), body.number("counter", least=0)
+    parts = body.texts("parts", optional=True)
+    body.end()
+    check_client(producer)
+    staging = door.broker.staging
+    done = staging.is_done(producer, counter)
+    staging.commit(producer, counter, parts)
+    await door.durable()
+    return [{"committed": not done}]
+
+
+async def abort(door: "FlightDoor", body: Body) -> list[Told]:
+    """producer, counter: drop what was staged."""
+    producer, counter = body.text("producer"), body.number("counter", least=0)
+    body.end()
+    check_client(producer)
+    door.broker.staging.abort(producer, counter)
+    await door.durable()
+    return [{}]
+
+
+ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Told]]]]] = {
+    action.__name__: action
+    for action in (subscribe, unsubscribe, ack, topics, stats, sequence, begin, commit, abort)
+}
+
+
+async def act(door: "FlightDoor", name: str, body: bytes) -> list[Told]:
+    action = ACTIONS.get(name)
+    if action is None:
+        raise InvalidRequest(f"There is no action {shown(name)}; there are {', '.join(ACTIONS)}.")
+    return await action(door, Body(body, f"body of the action {name}"))

@@ -1,0 +1,194 @@
+"""The calls of Arrow Flight, each in a thread of its own."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from pyarrow import flight
+
+from stafeta.doors.flight import codec
+from stafeta.doors.flight.actions import ACTIONS, act
+from stafeta.doors.flight.codec import COLUMNS, Description, Ticket
+from stafeta.doors.flight.outflow import Outflow, schema_of
+from stafeta.doors.flight.puts import PutStream
+from stafeta.doors.flight.readers import Stream
+from stafeta.errors import (
+    BrokerClosed,
+    InvalidRequest,
+    Lagging,
+    StafetaError,
+    StoreDamaged,
+    StoreError,
+    TakenOver,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from stafeta.doors.flight.server import FlightDoor, Part
+
+log = logging.getLogger("stafeta.flight")
+
+LOOK: Final = 0.25  # seconds between two looks at whether the client of a quiet stream is still there
+ALL: Final = codec.ALL
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What goes wrong reaches the client as the fitting Flight error, with a sentence and no traceback."""
+    try:
+        yield
+    except flight.FlightError:
+        raise
+    except StafetaError as error:
+        raise flight_error(error) from None
+    except Exception as error:
+        log.exception("a call failed for a reason that it should not have")
+        raise flight.FlightInternalError(f"The broker failed at this: {error!r}.", b"{}") from None
+
+
+def flight_error(error: StafetaError) -> flight.FlightError:
+    if isinstance(error, StoreDamaged):
+        kind: Any = flight.FlightInternalError
+    elif isinstance(error, StoreError | BrokerClosed | Unavailable):
+        kind = flight.FlightUnavailableError
+    elif isinstance(error, TakenOver | Lagging):
+        kind = flight.FlightCancelledError
+    else:
+        kind = flight.FlightServerError
+    # Flight adds ". Detail: …" to the sentence.
+    made: flight.FlightError = kind(codec.sentence(error).removesuffix("."), codec.write_error(error))
+    return made
+
+
+class Calls(flight.FlightServerBase):
+    """Listens as soon as it is made."""
+
+    def __init__(self, door: "FlightDoor", location: str) -> None:
+        self._door = door
+        super().__init__(location)
+
+    # --- describing
+
+    def list_flights(self, context: Any, criteria: Any) -> Iterator[flight.FlightInfo]:
+        with _telling():
+            wanted = Description(None, codec.read_criteria(criteria) or "#", ALL, None)
+            parts = self._door.ask(self._door.describe(wanted))
+        for part in parts:
+            yield _info(flight.FlightDescriptor.for_path(part.name), [part], None)
+
+    def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+        with _telling():
+            wanted = _description(descriptor)
+            return _info(descriptor, self._door.ask(self._door.describe(wanted)), wanted.partitions)
+
+    def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
+        with _telling():
+            self._door.ask(self._door.describe(_description(descriptor)))
+            return flight.SchemaResult(schema_of(COLUMNS))
+
+    def list_actions(self, context: Any) -> Any:
+        return [(name, action.__doc__ or "") for name, action in ACTIONS.items()]
+
+    # --- doing
+
+    def do_action(self, context: Any, action: flight.Action) -> Any:
+        with _telling():
+            told = self._door.ask(act(self._door, action.type, action.body.to_pybytes()))
+            return iter([flight.Result(orjson.dumps(one)) for one in told])
+
+    def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
+        with _telling():
+            command = descriptor.command if descriptor.descriptor_type == flight.DescriptorType.CMD else None
+            target = codec.read_target(descriptor.path or [], command)
+            self._door.enter()
+            try:
+                PutStream(self._door, target, _address(context.peer()), writer).run(reader)
+            finally:
+                self._door.leave()
+
+    def do_exchange(self, *_: Any) -> None:
+        with _telling():
+            raise InvalidRequest("do_exchange is not offered: there are do_put and do_get.")
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
+        with _telling():
+            wanted = codec.read_ticket(ticket.ticket)
+            self._door.enter()
+            try:
+                stream = self._door.ask(self._door.open(wanted))
+            except BaseException:
+                self._door.leave()
+                raise
+            outflow = Outflow(wanted.columns, wanted.batch_rows, wanted.limit)
+            return flight.GeneratorStream(outflow.schema, Sending(self._door, context, stream, outflow))
+
+
+class Sending:
+    """The batches of a stream, as fast as the client takes them."""
+
+    def __init__(self, door: "FlightDoor", context: Any, stream: Stream, outflow: Outflow) -> None:
+        self._door = door
+        self._stream = stream
+        self._batches = _sent(context, stream, outflow)  # which must not know this, to let it go
+
+    def __iter__(self) -> "Sending":
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def __del__(self) -> None:
+        # Not the end of a generator: one that was never asked for anything has none.
+        with suppress(RuntimeError):  # the loop has gone
+            self._door.loop.call_soon_threadsafe(self._door.close_stream, self._stream)
+        self._door.leave()
+
+
+def _sent(context: Any, stream: Stream, outflow: Outflow) -> Iterator[Any]:
+    with _telling():
+        while not outflow.done:
+            try:
+                portion = stream.take(LOOK)
+            except Empty:
+                if context.is_cancelled():
+                    return
+                continue
+            if portion is None:
+                return
+            yield from outflow.batches(portion)
+
+
+def _description(descriptor: flight.FlightDescriptor) -> Description:
+    if descriptor.descriptor_type == flight.DescriptorType.CMD:
+        return codec.read_description(descriptor.command or b"")
+    return Description(codec.topic_of(descriptor.path or []), None, ALL, None)
+
+
+def _info(
+    descriptor: flight.FlightDescriptor, parts: "list[Part]", partitions: int | None
+) -> flight.FlightInfo:
+    endpoints = [
+        flight.FlightEndpoint(Ticket(topic=part.name, range=codec.Range(start, stop)).encode(), [])
+        for part in parts
+        for start, stop in part.ranges(partitions)
+    ]
+    told = [
+        {"topic": part.name, "first": part.first, "next": part.next, "rows": part.rows, "bytes": part.size}
+        for part in parts
+    ]
+    return flight.FlightInfo(
+        schema_of(COLUMNS),
+        descriptor,
+        endpoints,
+        sum(part.rows for part in parts),
+        sum(part.size for part in parts) if all(part.size >= 0 for part in parts) else -1,
+        app_metadata=orjson.dumps({"topics": told}),
+    )
+
+
+def _address(peer: str) -> str:
+    """gRPC's `ipv4:127.0.0.1:40000` and `ipv6:%5B::1%5D:40000` as the other doors write addresses."""
+    return peer.partition(":")[2].replace("%5B", "[").replace("%5D", "]")

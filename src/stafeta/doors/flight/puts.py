@@ -1,0 +1,196 @@
+"""One `do_put`: batches in, answers out.
+
+1. The call's own thread reads and checks batches and queues them for the broker's loop, which takes one of each stream
+   in turn, and so much into a group that whoever else publishes does not wait for long.
+2. A second thread writes the answers, in order, as the batches become durable. It may wait for the client; nothing
+   else waits for it.
+3. What can be seen to be wrong before it is queued ends the call at once. What is refused later, or could not be
+   stored, is told in place of an answer, since the call's thread may be waiting for a batch; the call ends when it is
+   no longer.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from stafeta.broker.names import check_client, check_name
+from stafeta.columns import ColumnBatch
+from stafeta.doors.flight import codec
+from stafeta.doors.flight.codec import Note, Target
+from stafeta.doors.flight.intake import check_schema, take
+from stafeta.errors import InvalidRequest, LimitReached, StafetaError, StoreError
+
+if TYPE_CHECKING:
+    from stafeta.doors.flight.server import FlightDoor
+
+log = logging.getLogger("stafeta.flight")
+
+WINDOW: Final = 8 << 20  # bytes that may wait for the loop, before the next batch is left with the client
+UNREAD: Final = 65_536  # answers that a client may leave unread
+
+
+class Item(NamedTuple):
+    """A batch on its way to the loop."""
+
+    topic: str
+    batch: ColumnBatch
+    sequence: int | None
+    size: int
+
+
+class PutStream:
+    def __init__(self, door: "FlightDoor", target: Target, source: str, writer: Any) -> None:
+        self._door = door
+        self._broker = door.broker
+        self._target = target
+        self._source = source
+        self._writer = writer
+        self._failed: StafetaError | None = None
+        self._queue: deque[Item | None] = deque()  # for the loop to take; None is the end
+        self._called = False  # the loop will look at it
+        self._queued = 0  # bytes in it
+        self._receipt: asyncio.Future[None] | None = None  # of the batch that was taken last
+        self._room = threading.Condition()
+        self._answers: SimpleQueue[bytes | None] = SimpleQueue()
+        self._taken = self._answered = 0  # batches
+        self._thread = threading.Thread(target=self._write_answers, name="flight-answers", daemon=True)
+
+    def run(self, reader: Any) -> None:
+        """Returns when all that came is durable and answered, or raises why it is not."""
+        check_schema(reader.schema)
+        if self._target.producer is not None:
+            check_client(self._target.producer)
+        if self._target.stage is not None:
+            check_client(self._target.stage.producer)
+        self._thread.start()
+        try:
+            while self._failed is None:
+                try:
+                    chunk = reader.read_chunk()
+                except StopIteration:
+                    break
+                if chunk.data is None:
+                    raise InvalidRequest("There is metadata without a batch.")
+                self._take(chunk.data, codec.read_note(_bytes(chunk.app_metadata)))
+        finally:
+            self._queue.append(
+                None
+            )  # behind everything that was taken: it has been answered when the thread ends
+            self._door.loop.call_soon_threadsafe(self._look)
+            self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+
+    def _take(self, data: Any, note: Note) -> None:
+        if self._failed is not None:  # while the batch was read
+            return
+        topic = note.topic if note.topic is not None else self._target.topic
+        if topic is None:
+            raise InvalidRequest("Neither the descriptor nor the batch's metadata names a topic.")
+        if note.sequence is not None and self._target.producer is None and self._target.stage is None:
+            raise InvalidRequest("A sequence needs a producer: name one in the descriptor's command.")
+        if self._answers.qsize() > UNREAD:
+            raise LimitReached(f"{UNREAD} answers have not been read. Read them while you write.")
+        check_name(topic)
+        batch = take(data, topic, time.time_ns() // 1000, self._door.max_batch)
+        self._broker.check_longest(batch)
+        if self._taken == self._answered and self._target.stage is None:
+            # Nothing else is on its way, so it can be seen here, without waiting for the loop.
+            self._broker.check_append(topic, self._target.producer or "", note.sequence)
+        self._taken += 1
+        item = Item(topic, batch, note.sequence, data.nbytes)
+        with self._room:
+            self._room.wait_for(lambda: self._queued < WINDOW or self._failed is not None)
+            self._queued += item.size
+        self._queue.append(item)
+        if not self._called:
+            self._called = True
+            self._door.loop.call_soon_threadsafe(self._look)
+
+    # --- on the loop
+
+    def _look(self) -> None:
+        self._called = False
+        if self._queue:
+            self._door.take_turns(self)
+
+    def place_one(self) -> bool:
+        """Place the next batch; true where there are more."""
+        item = self._queue.popleft()
+        if item is None:
+            self._broker.receipt().add_done_callback(lambda receipt: self._answers.put(None))
+            return False
+        if self._receipt is not None and self._receipt.done():
+            # Else what comes now would be told that a batch is missing before it.
+            self._check(self._receipt)
+        if self._failed is None:
+            self._place(item)
+        with self._room:
+            self._queued -= item.size
+            self._room.notify()
+        return bool(self._queue)
+
+    def _place(self, item: Item) -> None:
+        topic, batch, sequence, _ = item
+        offset: int | None = None
+        stage, producer = self._target.stage, self._target.producer
+        try:
+            self._door.check_open()
+            if stage is not None:
+                staged = batch.placed(0, 0, 0, stage.producer, self._source, None)
+                self._broker.staging.stage_batch(*stage, topic, staged, sequence)
+            else:
+                offset = self._broker.append(topic, batch, self._source, producer or "", sequence)
+        except Exception as problem:  # noqa: BLE001 - whoever waits must be told
+            self._fail(problem if isinstance(problem, StafetaError) else _mistake(problem))
+            return
+        answer = codec.answer(topic, offset, batch.count, staged=stage is not None)
+        self._receipt = self._broker.receipt()
+        self._receipt.add_done_callback(partial(self._settle, answer))
+
+    def _settle(self, answer: bytes, receipt: asyncio.Future[None]) -> None:
+        if self._check(receipt):
+            self._answers.put(answer)
+
+    def _check(self, receipt: asyncio.Future[None]) -> bool:
+        error = receipt.exception()
+        if error is not None:
+            assert isinstance(error, StafetaError)
+            self._fail(error)
+        return error is None
+
+    def _fail(self, error: StafetaError) -> None:
+        """The stream is over; the first error is the one that is told."""
+        if self._failed is None:
+            self._failed = error
+            self._answers.put(codec.write_error(error))
+        with self._room:
+            self._room.notify()
+
+    # --- in the thread that answers
+
+    def _write_answers(self) -> None:
+        writer = self._writer
+        while (answer := self._answers.get()) is not None:
+            self._answered += 1
+            if writer is None:
+                continue
+            try:
+                writer.write(answer)
+            except Exception as error:  # noqa: BLE001 - the client has gone; what came from it counts all the same
+                log.debug("an answer could not be written: %s", error)
+                writer = None
+
+
+def _mistake(problem: Exception) -> StafetaError:
+    log.error("a batch was refused for a reason that it should not have been", exc_info=problem)
+    return StoreError(f"The broker could not store this: {problem!r:.200}. Nothing was changed.")
+
+
+def _bytes(buffer: Any) -> bytes:
+    return b"" if buffer is None else buffer.to_pybytes()

@@ -1,0 +1,214 @@
+"""Where a stream's messages come from. All of this runs on the broker's loop.
+
+1. A reader hands out portions: batches of about `PORTION` bytes. None is the end. A stream has `AHEAD` of them waiting
+   for the thread that sends them, and reads on when it takes one.
+2. What is read between two offsets of one topic needs no more than that. Whatever follows, or is of several topics,
+   comes from a feed, which knows their order and is told what is new.
+"""
+
+import asyncio
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final, Protocol
+
+from stafeta.broker import Broker, Subscription, Topic
+from stafeta.doors.flight.codec import Range, Ticket
+from stafeta.errors import Lagging, NoSuchOffset, StafetaError
+from stafeta.message import ROW, Batch
+
+PORTION: Final = 2 << 20  # bytes, where a row takes some beside its payload
+AHEAD: Final = 2  # portions
+
+
+class Reader(Protocol):
+    async def next(self) -> list[Batch] | None: ...
+
+    def fail(self, error: StafetaError) -> None:
+        """Let `next` raise this from now on."""
+
+    def close(self) -> None: ...
+
+
+async def edges(broker: Broker, topic: Topic, range_: Range) -> tuple[int, int]:
+    """The offsets that a range stands for in a topic."""
+    start, stop = range_.start, range_.stop
+    if range_.from_time is not None:
+        start = await broker.locate(topic, range_.from_time)
+    if range_.to_time is not None:
+        stop = await broker.locate(topic, range_.to_time)
+    first, visible = topic.first, topic.visible
+    if range_.latest:
+        start = visible
+    if start is not None and start > visible:
+        raise NoSuchOffset(f"Topic {topic.name!r} has no message {start} yet; its last is {visible - 1}.")
+    return max(start or 0, first), visible if stop is None else min(stop, visible)
+
+
+class RangeReader:
+    """The messages of one topic between two offsets."""
+
+    def __init__(self, broker: Broker, topic: Topic, start: int, stop: int) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._at = start
+        self._stop = stop
+        self._failed: StafetaError | None = None
+
+    async def next(self) -> list[Batch] | None:
+        if self._failed is not None:
+            raise self._failed
+        if self._at >= self._stop:
+            return None
+        batches = await self._broker.read(self._topic, self._at, PORTION, self._stop, ROW)
+        if not batches or batches[0].base > self._at:
+            raise Lagging(
+                f"Messages from {self._at} on of {self._topic.name!r} went while they were being read: nobody waits "
+                "for them any more, and the topic does not keep them."
+            )
+        self._at = batches[-1].end
+        return batches
+
+    def fail(self, error: StafetaError) -> None:
+        self._failed = error
+
+    def close(self) -> None:
+        pass
+
+
+class FeedReader:
+    """What a subscription has to get. `stops` are the offsets at which topics end; None: it follows them."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        subscription: Subscription,
+        stops: dict[str, int] | None,
+        closed: Callable[[], None],
+    ) -> None:
+        self._news = asyncio.Event()
+        self._feed = broker.feed(subscription.client, self._news.set, patient=True)
+        self._feed.subscribe(subscription.filter, durable=subscription.durable)
+        self._durable = subscription.durable
+        self._stops = stops
+        self._failed: StafetaError | None = None
+        self._closed = closed
+
+    async def next(self) -> list[Batch] | None:
+        feed = self._feed
+        while True:
+            if self._failed is not None:
+                raise self._failed
+            if self._stops is not None and not self._stops:
+                return None
+            self._news.clear()
+            batches = feed.take(PORTION, ROW)
+            if batches is None:
+                batches = await feed.read(PORTION, ROW)
+            if batches and not self._durable:  # it has them; whoever is durable acknowledges by himself
+                feed.done(feed.spans(batches))
+            if batches and self._stops is not None:
+                batches = self._before_the_end(self._stops, batches)
+            if batches:
+                return batches
+            if feed.ready:
+                await asyncio.sleep(0)
+            elif self._stops is not None:
+                return None
+            else:
+                await self._news.wait()
+
+    def _before_the_end(self, stops: dict[str, int], batches: list[Batch]) -> list[Batch]:
+        kept: list[Batch] = []
+        for batch in batches:
+            stop = stops.get(batch.topic, 0)
+            if batch.base < stop:
+                kept.append(batch.cut(batch.base, stop))
+            if batch.end >= stop:
+                stops.pop(batch.topic, None)
+        return kept
+
+    def fail(self, error: StafetaError) -> None:
+        self._failed = error
+        self._news.set()
+
+    def close(self) -> None:
+        self._feed.close()
+        self._closed()
+
+
+class Stream:
+    """A reader's portions on their way to the thread that sends them."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.portions: SimpleQueue[list[Batch] | Exception | None] = SimpleQueue()
+        self.full = False  # reading goes on when `resume` is called
+        self._room = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = self._loop.create_task(self._read())
+
+    async def _read(self) -> None:
+        portions, room = self.portions, self._room
+        try:
+            while (portion := await self.reader.next()) is not None:
+                portions.put(portion)
+                if portions.qsize() >= AHEAD:
+                    room.clear()
+                    self.full = True
+                    if (
+                        portions.qsize() >= AHEAD
+                    ):  # else one was taken before it could be seen that this is waited for
+                        await room.wait()
+                    self.full = False
+            portions.put(None)
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            portions.put(error)
+
+    def take(self, timeout: float) -> list[Batch] | None:
+        """In the thread that sends: the next portion. Raises `queue.Empty` where there is none in time."""
+        portion = self.portions.get(timeout=timeout)
+        if self.full:
+            self._loop.call_soon_threadsafe(self._room.set)
+        if isinstance(portion, Exception):
+            raise portion
+        return portion
+
+    def close(self) -> None:
+        # The task knows the stream: they would keep each other, and what was read ahead, until cycles are looked for.
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+        self.reader.close()
+
+
+async def live_reader(broker: Broker, ticket: Ticket, client: str) -> FeedReader:
+    """Several topics, or one that is followed, for someone without a name."""
+    subscription = broker.subscribe(client, ticket.wanted, durable=False)
+    try:
+        receipt = broker.receipt()  # if the commit fails it is undone, and nobody would tell
+        await asyncio.wait([receipt])
+        receipt.result()
+        stops: dict[str, int] | None = None if ticket.follow else {}
+        for topic in list(subscription.topics):
+            start, stop = await edges(broker, topic, ticket.range)
+            broker.rewind(subscription, topic, start)
+            if stops is not None and start < stop:
+                stops[topic.name] = stop
+        return FeedReader(broker, subscription, stops, lambda: None)
+    except BaseException:
+        broker.leave(subscription)
+        raise
+
+
+def client_reader(
+    broker: Broker, subscription: Subscription, *, follow: bool, closed: Callable[[], None]
+) -> FeedReader:
+    """What a subscriber has not acknowledged."""
+    stops = None
+    if not follow:
+        stops = {
+            topic.name: topic.visible
+            for topic in subscription.topics
+            if topic.cursors[subscription].floor < topic.visible
+        }
+    return FeedReader(broker, subscription, stops, closed)

@@ -1,0 +1,227 @@
+"""The Flight door: listens, and holds what its calls share. (docs/protocols/flight.md)
+
+1. Flight gives each call a thread of its own; the broker has one loop. A call asks the loop for what it needs and does
+   the rest, checking and making Arrow data, itself.
+2. So a stream costs a thread for as long as it lasts, and `max_streams` says how many there may be.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from itertools import count, pairwise
+from typing import Any, Final, TypeVar
+
+from stafeta.broker import Broker, Topic
+from stafeta.broker.names import check_filter, check_name
+from stafeta.doors.flight.actions import client_of
+from stafeta.doors.flight.calls import Calls
+from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket
+from stafeta.doors.flight.puts import PutStream
+from stafeta.doors.flight.readers import RangeReader, Reader, Stream, client_reader, edges, live_reader
+from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
+from stafeta.logs import announce
+
+T = TypeVar("T")
+log = logging.getLogger("stafeta.flight")
+
+CLOSING: Final = 1.0  # seconds that calls have to end by themselves
+GROUP: Final = 1 << 20  # bytes in a group, after which the next batch waits for another one
+CLOSED: Final = "The broker is shutting down."
+PARTITION: Final = 1_000_000  # messages of an endpoint, unless it is said how many there are to be
+MEASURED: Final = 1000  # topics described together whose bytes are counted
+
+
+class Part:
+    """What is described of one topic: the offsets from `start` up to `stop`."""
+
+    def __init__(self, topic: Topic, start: int, stop: int, size: int) -> None:
+        self.name = topic.name
+        self.first, self.next = topic.first, topic.visible
+        self.start, self.stop = start, max(start, stop)
+        self.size = size
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    def ranges(self, partitions: int | None) -> list[tuple[int, int]]:
+        """Offsets that can be read side by side."""
+        partitions = partitions or -(-self.rows // PARTITION) or 1
+        edges = [self.start + self.rows * at // partitions for at in range(partitions + 1)]
+        return [(a, b) for a, b in pairwise(edges) if a < b] or [(self.start, self.stop)]
+
+
+class FlightDoor:
+    def __init__(self, broker: Broker, *, max_batch: int, max_streams: int) -> None:
+        self.broker = broker
+        self.loop = asyncio.get_running_loop()
+        self.max_batch = max_batch
+        self.began = broker.visible_position
+        self.closing = False
+        self.cut_off = False  # calls are left that nothing ends but the end of the process
+        self._max_streams = max_streams
+        self._servers: list[Calls] = []
+        self._numbers = count(1)
+        self._streams: set[Stream] = set()
+        self._clients: dict[tuple[str, str], Reader] = {}  # who reads for a client's filter
+        self._putting: dict[PutStream, None] = {}  # in the order of their turns
+        self._yielded = False  # the last group was left to others
+        broker.commits.fill = self._fill
+        self._counting = threading.Lock()
+        self.streams = 0
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Open one more address; returns it, with the port that was chosen where 0 was given."""
+        place = f"[{host}]" if ":" in host else host
+        try:
+            server = Calls(self, f"grpc://{place}:{port}")
+        except Exception as error:
+            log.debug("gRPC says: %s", error)
+            raise ConfigError(
+                f"The Flight door cannot listen on {host}:{port}: the address is in use, or is not this machine's."
+            ) from error
+        self._servers.append(server)
+        announce(log, f"listening on {host}:{server.port}")
+        return host, server.port
+
+    async def close(self) -> None:
+        """End the calls. One that waits for a client which does not read is left behind."""
+        self.closing = True
+        for stream in self._streams:
+            stream.reader.fail(BrokerClosed(CLOSED))
+        ended = asyncio.Event()
+        threading.Thread(target=self._shut_down, args=(ended,), name="flight-closing", daemon=True).start()
+        try:
+            async with asyncio.timeout(CLOSING):
+                await ended.wait()
+        except TimeoutError:
+            log.warning("some calls did not end by themselves; they are cut off")
+            self.cut_off = True
+
+    def _shut_down(self, ended: asyncio.Event) -> None:
+        for server in self._servers:
+            server.shutdown()
+        with suppress(RuntimeError):  # it took so long that the loop has gone
+            self.loop.call_soon_threadsafe(ended.set)
+
+    def check_open(self) -> None:
+        """Refuses whatever comes once the door is being closed."""
+        if self.closing:
+            raise BrokerClosed(CLOSED)
+
+    # --- for the threads of calls
+
+    def ask(self, what: Coroutine[Any, Any, T]) -> T:
+        """Have the loop do it, and wait."""
+        return asyncio.run_coroutine_threadsafe(what, self.loop).result()
+
+    def enter(self) -> None:
+        """One more stream begins."""
+        with self._counting:
+            self.check_open()
+            if self.streams >= self._max_streams:
+                raise Unavailable(
+                    f"There are {self.streams} streams, as many as flight.max_streams allows. Try again later."
+                )
+            self.streams += 1
+
+    def leave(self) -> None:
+        with self._counting:
+            self.streams -= 1
+
+    # --- on the loop
+
+    async def durable(self) -> None:
+        """Returns when all that was done so far is durable, or raises why it could not be."""
+        receipt = self.broker.receipt()
+        await asyncio.wait([receipt])
+        receipt.result()
+
+    def topics(self, filter_: str | None) -> list[Topic]:
+        """Those that match, in the order of their names. The broker's own have to be asked for."""
+        filter_ = "#" if filter_ is None else filter_
+        check_filter(filter_)
+        return sorted(self.broker.matching(filter_), key=lambda topic: topic.name)
+
+    async def describe(self, wanted: Description) -> list[Part]:
+        named = wanted.topic is not None
+        if named:
+            check_name(wanted.topic or "")
+        topics = [self.broker.topic(wanted.topic or "")] if named else self.topics(wanted.filter)
+        if len(topics) * (wanted.partitions or 0) > MAX_PARTITIONS:
+            raise InvalidRequest(
+                f"{len(topics)} topics of {wanted.partitions} partitions make more than {MAX_PARTITIONS} endpoints."
+            )
+        measured = len(topics) <= MEASURED
+        return [await self._part(topic, wanted, measured=measured) for topic in topics]
+
+    async def _part(self, topic: Topic, wanted: Description, *, measured: bool) -> Part:
+        start, stop = await edges(self.broker, topic, wanted.range)
+        size = -1
+        if measured:
+            measure = self.broker.measure
+            size = await measure(topic, start) - (await measure(topic, stop) if stop < topic.visible else 0)
+        return Part(topic, start, stop, max(size, -1))
+
+    async def open(self, ticket: Ticket) -> Stream:
+        """What a ticket stands for; to be closed by `close_stream`."""
+        self.check_open()
+        reader: Reader
+        if ticket.client is not None:
+            reader = self._take_over(client_of(ticket.client), ticket)
+        elif ticket.topic is not None and not ticket.follow:
+            check_name(ticket.topic)
+            topic = self.broker.topic(ticket.topic)
+            reader = RangeReader(self.broker, topic, *await edges(self.broker, topic, ticket.range))
+        else:
+            reader = await live_reader(self.broker, ticket, f"flights/{next(self._numbers)}")
+        stream = Stream(reader)
+        self._streams.add(stream)
+        return stream
+
+    def _take_over(self, client: str, ticket: Ticket) -> Reader:
+        filter_ = ticket.wanted
+        subscription = self.broker.subscription(client, filter_)
+        if subscription.filter != filter_:
+            raise InvalidRequest(f"The client has subscribed to {subscription.filter!r}, not to {filter_!r}.")
+        self.end_stream(client, filter_, "Another stream of the same client and filter has taken over.")
+
+        def closed() -> None:
+            if self._clients.get((client, filter_)) is reader:
+                del self._clients[client, filter_]
+
+        reader = client_reader(self.broker, subscription, follow=ticket.follow, closed=closed)
+        self._clients[client, filter_] = reader
+        return reader
+
+    def end_stream(self, client: str, filter_: str, why: str) -> None:
+        reader = self._clients.pop((client, filter_), None)
+        if reader is not None:
+            reader.fail(TakenOver(why))
+            reader.close()
+
+    def take_turns(self, stream: PutStream) -> None:
+        """The stream has batches to place: one, and then it is another's turn."""
+        self._putting[stream] = None
+        self.broker.commits.wake()
+
+    def _fill(self) -> bool:
+        """Add batches to the group that is about to be written; true where there were any."""
+        pending, putting = self.broker.commits.pending, self._putting
+        if not putting:
+            return False
+        # Single messages go ahead, every other time: their commit is short if there is no bulk in it.
+        self._yielded = bool(pending.rows) and not self._yielded
+        while putting and pending.size < GROUP and not self._yielded:
+            stream = next(iter(putting))
+            del putting[stream]
+            if stream.place_one():
+                putting[stream] = None
+        return True
+
+    def close_stream(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+        stream.close()
+        self.broker.receipt()  # the subscription of someone without a name goes; nobody waits for that
