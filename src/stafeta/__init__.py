@@ -3,16 +3,26 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stafeta.doors.flight.client.async_connection import connect_async
+    from stafeta.doors.flight.client.connection import connect
     from stafeta.doors.zeromq.client import AsyncClient, Client, Message
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "Message", "__version__"]
+__all__ = ["AsyncClient", "Client", "Message", "__version__", "connect", "connect_async"]
 
 
 def __getattr__(name: str) -> Any:
-    # Looked up when first used, so that importing a part of the package does not import the client.
+    # Looked up when first used, so that importing a part of the package does not import a client.
     if name in ("AsyncClient", "Client", "Message"):
         from stafeta.doors.zeromq import client
 
         return getattr(client, name)
+    if name == "connect":
+        from stafeta.doors.flight.client.connection import connect
+
+        return connect
+    if name == "connect_async":
+        from stafeta.doors.flight.client.async_connection import connect_async
+
+        return connect_async
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

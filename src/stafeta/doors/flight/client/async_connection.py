@@ -1,0 +1,220 @@
+"""The asyncio twin of the client. (docs/flight-client.md)"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from stafeta.doors.flight.client.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
+from stafeta.doors.flight.client.bell import left
+from stafeta.doors.flight.client.bookmark import Bookmark, Place
+from stafeta.doors.flight.client.connection import (
+    BATCH_ROWS,
+    LINGER,
+    MAX_MEMORY,
+    Connection,
+    TopicInfo,
+    check_start,
+    topic_infos,
+)
+from stafeta.doors.flight.client.data import Data
+from stafeta.doors.flight.client.link import ADDRESS, log, spawn
+from stafeta.doors.flight.client.producer import HASTE, Producer
+from stafeta.doors.flight.client.publisher import Published
+from stafeta.doors.flight.client.reading import Reading
+from stafeta.doors.flight.client.subscription import Subscription
+from stafeta.errors import StafetaError
+
+
+class connect_async:  # noqa: N801 - it is called as a function is
+    """`stafeta.connect` for asyncio: `await` it, or use it with `async with`."""
+
+    def __init__(self, address: str = ADDRESS, *, timeout: float = 30.0) -> None:
+        self._connection = AsyncConnection(address, timeout=timeout)
+
+    def __await__(self) -> Generator[Any, None, "AsyncConnection"]:
+        return self._connected().__await__()
+
+    async def __aenter__(self) -> "AsyncConnection":
+        return await self._connected()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._connection.__aexit__(kind, error, trace)
+
+    async def _connected(self) -> "AsyncConnection":
+        try:
+            await self._connection.stats()
+        except BaseException:
+            await self._connection.close(0.0)
+            raise
+        log.info("%s: connected.", self._connection.address)
+        return self._connection
+
+
+class AsyncConnection:
+    """`Connection` for asyncio: the same methods, each to be awaited, or to be used with `async for` or `async with`.
+
+    Threads do the work, and a task waits for them. One that is cancelled stops to wait: what it has handed over is sent
+    all the same, and an action that has begun is finished.
+    """
+
+    def __init__(self, address: str = ADDRESS, *, timeout: float = 30.0) -> None:
+        self._sync = Connection(address, timeout=timeout)
+
+    @property
+    def address(self) -> str:
+        return self._sync.address
+
+    async def publish(self, topic: str | None, data: Data, *, kind: str | None = None) -> Published:
+        """See `Connection.publish`."""
+        self._sync._link.check()
+        publisher = self._sync._publisher
+        waiting = await asyncio.wrap_future(spawn(publisher.publishing, topic, data, kind))
+        return await publisher.bell.wait_async(waiting)
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        batch_rows: int = BATCH_ROWS,
+        linger: float = LINGER,
+        max_memory: int = MAX_MEMORY,
+        kind: str | None = None,
+    ) -> AsyncProducer:
+        """See `Connection.producer`. Used with `async with`, or awaited."""
+
+        async def open_() -> Producer:
+            body = {"producer": name, "topic": topic}
+            numbers = None if name is None else await self._ask("sequence", body)
+            return self._sync._producer(topic, name, numbers, batch_rows, linger, max_memory, kind)
+
+        return AsyncProducer(open_)
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        start: Place = None,
+        end: Place = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """See `Connection.read`."""
+        reading = self._sync._reading(Bookmark(topic, start=start, end=end, columns=columns, limit=limit))
+        try:
+            schema = await reading.bell.wait_async(reading.opening())
+            return pa.Table.from_batches([batch async for batch in self._batches(reading)], schema)
+        finally:
+            self._sync._end(reading)
+
+    async def batches(
+        self,
+        topic: str,
+        *,
+        start: Place = None,
+        end: Place = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `Connection.batches`."""
+        reading = self._sync._reading(
+            Bookmark(topic, start=start, end=end, columns=columns, limit=limit, follow=follow)
+        )
+        try:
+            async for batch in self._batches(reading):
+                yield batch
+        finally:
+            self._sync._end(reading)
+
+    def subscribe(
+        self,
+        filter: str,
+        *,
+        name: str | None = None,
+        start: str = "latest",
+        columns: Sequence[str] | None = None,
+        follow: bool = True,
+    ) -> AsyncSubscription:
+        """See `Connection.subscribe`. Used with `async with`, or awaited."""
+        check_start(start)
+
+        async def open_() -> Subscription:
+            if name is not None:
+                await self._ask("subscribe", {"client": name, "filter": filter, "from": start})
+            subscription = self._sync._subscription(filter, name, start, columns, follow)
+            reading = subscription._reading
+            try:
+                await reading.bell.wait_async(reading.opening())
+            except BaseException:
+                subscription._end()
+                raise
+            return subscription
+
+        return AsyncSubscription(open_)
+
+    async def unsubscribe(self, filter: str, *, name: str) -> None:
+        """See `Connection.unsubscribe`."""
+        await self._ask("unsubscribe", {"client": name, "filter": filter})
+
+    async def topics(self, filter: str | None = None) -> list[TopicInfo]:
+        """See `Connection.topics`."""
+        return topic_infos(await self._ask("topics", {} if filter is None else {"filter": filter}))
+
+    async def stats(self) -> dict[str, Any]:
+        """See `Connection.stats`."""
+        return (await self._ask("stats", {}))[0]
+
+    def transaction(self, producer: str, counter: int | None = None) -> AsyncTransaction:
+        """See `Connection.transaction`. Used with `async with`, or awaited."""
+
+        async def begin() -> int:
+            if counter is not None:
+                return counter
+            return int((await self._ask("begin", {"producer": producer}))[0]["counter"])
+
+        return AsyncTransaction(self._sync._link, producer, begin)
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
+        """See `Connection.close`."""
+        errors: list[StafetaError] = []
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            for one in self._sync._unfinished():
+                try:
+                    await one._bell.wait_async(one._finishing(left(deadline)))
+                except StafetaError as error:
+                    errors.append(error)
+                finally:
+                    one._end()
+        finally:
+            self._sync._shut()
+        if errors:
+            raise errors[0]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self.close(min(HASTE, self._sync._link.timeout))
+        except StafetaError as second:
+            log.warning("%s: not everything was sent: %s", self.address, second)
+
+    async def _ask(self, action: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        return await asyncio.wrap_future(self._sync._link.start(action, body))
+
+    async def _batches(self, reading: Reading) -> AsyncIterator[pa.RecordBatch]:
+        while (batch := await reading.bell.wait_async(reading.next())) is not None:
+            yield reading.bookmark.shown(batch)

@@ -1,0 +1,184 @@
+"""The asyncio twins of what a connection opens. Each is opened by `async with`, by `await`, or by its first use."""
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from stafeta.doors.flight.client.data import Data, batches
+from stafeta.doors.flight.client.link import Link, log, spawn
+from stafeta.doors.flight.client.producer import HASTE, Producer
+from stafeta.doors.flight.client.subscription import Received, Subscription
+from stafeta.doors.flight.client.transaction import PART, Transaction
+from stafeta.errors import StafetaError
+
+_T = TypeVar("_T", bound=Producer | Subscription)
+
+
+class _Stream(Generic[_T]):
+    def __init__(self, open_: Callable[[], Awaitable[_T]]) -> None:
+        self._open = open_
+        self._opening = asyncio.Lock()
+        self._made: _T | None = None
+
+    async def _opened(self) -> _T:
+        if self._made is None:
+            async with self._opening:
+                if self._made is None:
+                    self._made = await self._open()
+        return self._made
+
+    def _sync(self) -> _T:
+        assert self._made is not None, "it was not opened: use `async with`, or await it"
+        return self._made
+
+    async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
+        """See `Producer.flush`, `Subscription.flush`."""
+        made = await self._opened()
+        await made._bell.wait_async(made._finishing(timeout))
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
+        """See `Producer.close`, `Subscription.close`."""
+        made = self._made
+        if made is None or made._closed:
+            return
+        try:
+            await made._bell.wait_async(made._finishing(timeout))
+        finally:
+            made._end()
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        await self._opened()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        elif isinstance(error, asyncio.CancelledError):
+            self._sync()._end()
+        else:
+            try:
+                await self.close(min(HASTE, self._sync()._link.timeout))
+            except StafetaError as second:
+                log.warning("Not everything has an answer: %s", second)
+
+
+class AsyncProducer(_Stream[Producer]):
+    """`Producer` for asyncio."""
+
+    async def send(self, payload: str | bytes) -> None:
+        """See `Producer.send`."""
+        producer = self._made or await self._opened()
+        if producer._rows.append(payload):
+            await producer._bell.wait_async(producer._room())
+
+    async def send_many(self, payloads: Iterable[str | bytes] | AsyncIterable[str | bytes]) -> None:
+        """See `Producer.send_many`. `payloads` may be an asynchronous iterable too."""
+        if isinstance(payloads, AsyncIterable):
+            async for payload in payloads:
+                await self.send(payload)
+            return
+        producer = await self._opened()
+        for full in producer._rows.extend(payloads):
+            if full:
+                await producer._bell.wait_async(producer._room())
+            else:
+                await asyncio.sleep(0)
+
+    async def write(self, data: Any) -> None:
+        """See `Producer.write`."""
+        producer = await self._opened()
+        if producer._rows.write(data):
+            await producer._bell.wait_async(producer._room())
+
+    @property
+    def name(self) -> str:
+        return self._sync().name
+
+    @property
+    def sent(self) -> int:
+        """See `Producer.sent`."""
+        return self._sync().sent
+
+    @property
+    def acknowledged(self) -> int:
+        """See `Producer.acknowledged`."""
+        return self._sync().acknowledged
+
+    @property
+    def count(self) -> int:
+        """See `Producer.count`."""
+        return self._sync().count
+
+
+class AsyncSubscription(_Stream[Subscription]):
+    """`Subscription` for asyncio. A batch's `ack` is not awaited: it goes out in the background."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        subscription = await self._opened()
+        found = await subscription._bell.wait_async(subscription._next())
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+
+class AsyncTransaction:
+    """`Transaction` for asyncio."""
+
+    def __init__(self, link: Link, producer: str, begin: Callable[[], Awaitable[int]]) -> None:
+        self._link = link
+        self._producer = producer
+        self._begin = begin
+        self._made: Transaction | None = None
+
+    async def write(self, topic: str, data: Data, part: str = PART, kind: str | None = None) -> int:
+        """See `Transaction.write`."""
+        found = await asyncio.wrap_future(spawn(batches, data, kind))
+        transaction = await self._begun()
+        shipper = transaction._shipper(part)
+        return await shipper.bell.wait_async(transaction._writing(shipper, topic, found))
+
+    async def commit(self, parts: list[str] | None = None) -> bool:
+        """See `Transaction.commit`."""
+        transaction = await self._begun()
+        return bool((await asyncio.wrap_future(transaction._committing(parts)))[0]["committed"])
+
+    async def abort(self) -> None:
+        """See `Transaction.abort`."""
+        await asyncio.wrap_future((await self._begun())._aborting())
+
+    @property
+    def counter(self) -> int:
+        assert self._made is not None, "it has not begun: use `async with`, or await it"
+        return self._made.counter
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        await self._begun()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.commit()
+            return
+        try:
+            await self.abort()
+        except StafetaError as second:
+            log.warning("%s: the transaction was not aborted: %s", self._producer, second)
+
+    async def _begun(self) -> Transaction:
+        if self._made is None:
+            self._made = Transaction(self._link, self._producer, await self._begin())
+        return self._made

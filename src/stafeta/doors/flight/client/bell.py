@@ -1,0 +1,98 @@
+"""Waiting for what other threads do, by threads and by tasks of asyncio alike.
+
+1. State that several threads share is looked at and changed while its bell is held (`with bell`); whoever changes what
+   another may wait for rings. Where it is clear who that is, for every message, it wakes no others.
+2. What waits is written once, as a generator: it runs with the bell held, yields for how many seconds it would wait at
+   most (None: for ever) and is resumed when the bell has rung or that time is over. `wait` runs it in a thread, where
+   Ctrl-C ends it, and `wait_async` in a task, where a cancellation does.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from types import TracebackType
+from typing import TypeAlias, TypeVar
+
+_T = TypeVar("_T")
+Waiting: TypeAlias = Generator[float | None, None, _T]
+
+
+class Bell:
+    def __init__(self) -> None:
+        lock = threading.RLock()
+        self._condition = threading.Condition(lock)
+        self._threads = threading.Condition(lock)
+        self._listeners: set[Callable[[], object]] = set()
+
+    def ring(self) -> None:
+        """Wakes everyone. The bell is held, here and in what follows."""
+        self.rouse()
+        self.tell()
+
+    def rouse(self) -> None:
+        """Wakes the threads that pause."""
+        self._threads.notify_all()
+
+    def tell(self) -> None:
+        """Wakes what waits."""
+        self._condition.notify_all()
+        for listener in self._listeners:
+            with suppress(RuntimeError):  # its event loop was closed meanwhile
+                listener()
+
+    def pause(self, seconds: float | None) -> None:
+        """Lets a thread of the client's own sleep until it is roused, or for so long. The bell is let go meanwhile."""
+        self._threads.wait(seconds)
+
+    def wait(self, waiting: Waiting[_T]) -> _T:
+        """Runs what waits in this thread."""
+        with self._condition:
+            try:
+                while True:
+                    self._condition.wait(next(waiting))
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+            finally:
+                waiting.close()
+
+    async def wait_async(self, waiting: Waiting[_T]) -> _T:
+        """Runs what waits in this task."""
+        loop = asyncio.get_running_loop()
+        rung = asyncio.Event()
+
+        def listener() -> None:
+            loop.call_soon_threadsafe(rung.set)
+
+        with self:
+            self._listeners.add(listener)
+        try:
+            while True:
+                rung.clear()
+                with self:
+                    seconds = next(waiting)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await rung.wait()
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        finally:
+            with self:
+                self._listeners.discard(listener)
+                waiting.close()
+
+    def __enter__(self) -> None:
+        self._condition.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._condition.release()
+
+
+def left(deadline: float | None) -> float | None:
+    """The seconds until a time of `time.monotonic`, at least 0; None where there is no such time."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,0 +1,292 @@
+"""The native client: a connection to a broker's Flight door. (docs/flight-client.md)"""
+
+import atexit
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+from uuid import uuid4
+from weakref import WeakSet
+
+import pyarrow as pa
+
+from stafeta.doors.flight.client.acks import Acks
+from stafeta.doors.flight.client.bell import left
+from stafeta.doors.flight.client.bookmark import Bookmark, Place
+from stafeta.doors.flight.client.data import Data
+from stafeta.doors.flight.client.link import ADDRESS, Link, log
+from stafeta.doors.flight.client.producer import HASTE, Producer
+from stafeta.doors.flight.client.publisher import Published, Publisher
+from stafeta.doors.flight.client.reading import Reading
+from stafeta.doors.flight.client.rows import Rows
+from stafeta.doors.flight.client.subscription import Subscription
+from stafeta.doors.flight.client.transaction import Transaction
+from stafeta.errors import ConfigError, StafetaError
+
+BATCH_ROWS: Final = 10_000
+LINGER: Final = 0.005
+MAX_MEMORY: Final = 64 << 20
+
+
+class TopicInfo(NamedTuple):
+    """A topic of the broker: the lowest offset that it holds, and the one that the next message gets."""
+
+    topic: str
+    first: int
+    next: int
+    rows: int
+    subscribers: int
+
+
+def connect(address: str = ADDRESS, *, timeout: float = 30.0) -> "Connection":
+    """Connect to a broker's Flight door. Waits until it answers; where it does not within `timeout` seconds, this and
+    everything else that waits raises `NoReply`."""
+    connection = Connection(address, timeout=timeout)
+    connection.stats()
+    log.info("%s: connected.", connection.address)
+    return connection
+
+
+class Connection:
+    """A way to a broker, for any number of threads. Whatever breaks on it is mended, and tried again."""
+
+    def __init__(self, address: str = ADDRESS, *, timeout: float = 30.0) -> None:
+        self._link = Link(address, timeout)
+        self._publisher = Publisher(self._link)
+        self._open: set[Producer | Subscription | Reading] = set()
+        _connections.add(self)
+
+    @property
+    def address(self) -> str:
+        return self._link.address
+
+    def publish(self, topic: str | None, data: Data, *, kind: str | None = None) -> Published:
+        """Store messages, each once; returns once they are on the broker's disk. `data` is a list of messages (str,
+        bytes; a dictionary or list goes as JSON), or Arrow data or a DataFrame with a column payload, or a Series.
+        Without a topic, a column topic names one for each row.
+
+        Where it raises `NoReply`, the connection goes on trying for as long as it is open: do not publish it again.
+        """
+        self._link.check()
+        return self._publisher.bell.wait(self._publisher.publishing(topic, data, kind))
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        batch_rows: int = BATCH_ROWS,
+        linger: float = LINGER,
+        max_memory: int = MAX_MEMORY,
+        kind: str | None = None,
+    ) -> Producer:
+        """A producer for a topic. It sends a batch when `batch_rows` messages are there, or `linger` seconds after the
+        first; more than `max_memory` bytes it does not hold. One with a name, which no other program uses at the same
+        time, can go on after its program was killed: `count` tells how many messages are stored."""
+        numbers = None if name is None else self._link.ask("sequence", {"producer": name, "topic": topic})
+        return self._producer(topic, name, numbers, batch_rows, linger, max_memory, kind)
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: Place = None,
+        end: Place = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """What a topic, or all topics that match a filter, hold: from `start` up to, not including, `end`, which are
+        offsets or times."""
+        reading = self._reading(Bookmark(topic, start=start, end=end, columns=columns, limit=limit))
+        try:
+            schema = reading.bell.wait(reading.opening())
+            return pa.Table.from_batches(list(self._batches(reading)), schema)
+        finally:
+            self._end(reading)
+
+    def batches(
+        self,
+        topic: str,
+        *,
+        start: Place = None,
+        end: Place = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same in batches, of which a few are in memory at a time. With `follow` it goes on with what comes."""
+        reading = self._reading(
+            Bookmark(topic, start=start, end=end, columns=columns, limit=limit, follow=follow)
+        )
+        try:
+            yield from self._batches(reading)
+        finally:
+            self._end(reading)
+
+    def subscribe(
+        self,
+        filter: str,
+        *,
+        name: str | None = None,
+        start: str = "latest",
+        columns: Sequence[str] | None = None,
+        follow: bool = True,
+    ) -> Subscription:
+        """Subscribe to a topic, or to all topics that match a filter: durably under a name. `start` counts for a new
+        subscription only, which begins with what is published from now on, or with what is there (`"earliest"`).
+        Without `follow` it ends at what is there."""
+        check_start(start)
+        if name is not None:
+            self._link.ask("subscribe", {"client": name, "filter": filter, "from": start})
+        subscription = self._subscription(filter, name, start, columns, follow)
+        reading = subscription._reading
+        try:
+            reading.bell.wait(reading.opening())
+        except BaseException:
+            subscription.close(0.0)
+            raise
+        return subscription
+
+    def unsubscribe(self, filter: str, *, name: str) -> None:
+        """End a durable subscription: what the broker held for it is released."""
+        self._link.ask("unsubscribe", {"client": name, "filter": filter})
+
+    def topics(self, filter: str | None = None) -> list[TopicInfo]:
+        """The broker's topics, or those that match a filter."""
+        return topic_infos(self._link.ask("topics", {} if filter is None else {"filter": filter}))
+
+    def stats(self) -> dict[str, Any]:
+        """What the broker says of itself."""
+        return self._link.ask("stats")[0]
+
+    def transaction(self, producer: str, counter: int | None = None) -> Transaction:
+        """Begin a transaction of a producer, or join the one with this counter."""
+        if counter is None:
+            counter = int(self._link.ask("begin", {"producer": producer})[0]["counter"])
+        return Transaction(self._link, producer, counter)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close what was opened on it, and end. May be repeated; `with` does it too."""
+        errors: list[StafetaError] = []
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            for one in self._unfinished():
+                try:
+                    one.close(left(deadline))
+                except StafetaError as error:
+                    errors.append(error)
+        finally:
+            self._shut()
+        if errors:
+            raise errors[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(min(HASTE, self._link.timeout))
+        except StafetaError as second:
+            log.warning("%s: not everything was sent: %s", self.address, second)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_publisher") and not self._link.closed.is_set():
+            # On a thread of its own, since this one may be anywhere, holding any lock.
+            with suppress(RuntimeError):  # Python is ending
+                threading.Thread(target=self._shut, name="stafeta-closing", daemon=True).start()
+
+    # --- what the asyncio twin needs too
+
+    def _forget(self, one: Producer | Subscription) -> None:
+        self._open.discard(one)
+
+    def _unfinished(self) -> list[Producer | Subscription]:
+        return [one for one in self._open if not isinstance(one, Reading)]
+
+    def _shut(self) -> None:
+        for one in tuple(self._open):
+            if isinstance(one, Reading):
+                self._end(one)
+            else:
+                one._end()
+        self._link.close()
+        self._publisher.close()
+        _connections.discard(self)
+
+    def _producer(
+        self,
+        topic: str,
+        name: str | None,
+        numbers: list[dict[str, Any]] | None,
+        batch_rows: int,
+        linger: float,
+        max_memory: int,
+        kind: str | None,
+    ) -> Producer:
+        if batch_rows < 1 or linger < 0 or max_memory < 1:
+            raise ConfigError("batch_rows and max_memory are at least 1, and linger is not below 0.")
+        self._link.check()
+        producer = Producer(
+            self._link,
+            topic,
+            uuid4().hex if name is None else name,
+            0 if numbers is None else int(numbers[0]["next"]) - 1,
+            Rows(topic, batch_rows, linger, max_memory, kind),
+            self._forget,
+        )
+        self._open.add(producer)
+        return producer
+
+    def _reading(self, bookmark: Bookmark) -> Reading:
+        self._link.check()
+        reading = Reading(self._link, bookmark)
+        self._open.add(reading)
+        return reading
+
+    def _batches(self, reading: Reading) -> Iterator[pa.RecordBatch]:
+        while (batch := reading.bell.wait(reading.next())) is not None:
+            yield reading.bookmark.shown(batch)
+
+    def _end(self, reading: Reading) -> None:
+        reading.close()
+        self._open.discard(reading)
+
+    def _subscription(
+        self, filter: str, name: str | None, start: str, columns: Sequence[str] | None, follow: bool
+    ) -> Subscription:
+        self._link.check()
+        bookmark = Bookmark(filter, client=name, start=start, columns=columns, follow=follow)
+        reading = Reading(self._link, bookmark)
+        acks = None if name is None else Acks(self._link, reading.bell, name, filter)
+        subscription = Subscription(self._link, reading, acks, self._forget)
+        self._open.add(subscription)
+        return subscription
+
+
+def check_start(start: str) -> None:
+    if start not in ("latest", "earliest"):
+        raise ConfigError(f"A subscription starts at 'latest' or 'earliest', not {start!r}.")
+
+
+def topic_infos(results: list[dict[str, Any]]) -> list[TopicInfo]:
+    return [TopicInfo(*(result[field] for field in TopicInfo._fields)) for result in results]
+
+
+_connections: WeakSet[Connection] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Threads that are in the middle of a call when Python ends could take the program down."""
+    for connection in tuple(_connections):
+        try:
+            connection.close(HASTE)
+        except StafetaError as error:
+            log.warning("%s: not everything was sent: %s", connection.address, error)

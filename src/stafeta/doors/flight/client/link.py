@@ -1,0 +1,181 @@
+"""The way to one broker: its address, Flight clients on it, and actions that are tried again until they are answered.
+
+1. A Flight client is a connection of its own: gRPC would otherwise share one, and with it one flow control, and the
+   time that it waits before it connects again.
+2. A call that hangs cannot be interrupted, not even by Ctrl-C. So every call is made on a thread of its own, and who
+   wants the answer waits for that.
+"""
+
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from pyarrow import flight
+
+from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
+from stafeta.errors import ConfigError, Disconnected, NoReply, StafetaError, Unavailable
+
+ADDRESS: Final = "grpc://127.0.0.1:8815"
+_PORT: Final = 8815
+_FORM: Final = re.compile(r"(?:grpc(?:\+tcp)?://)?(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(?::(\d{1,5}))?/?")
+_OPTIONS: Final = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # how long one attempt to connect may take
+]
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+_T = TypeVar("_T")
+_numbers = count(1)
+
+log = logging.getLogger("stafeta.client")
+
+
+class Pauses:
+    """How long to wait before the next try: 0.1 s, doubled with each one up to 2 s."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE
+
+    def longer(self) -> float:
+        pause = self._next
+        self._next = min(pause * 2, _LONGEST_PAUSE)
+        return pause
+
+    def reset(self) -> None:
+        self._next = _FIRST_PAUSE
+
+
+class Link:
+    def __init__(self, address: str, timeout: float) -> None:
+        self.address = _checked(address)
+        self.timeout = _positive(timeout)
+        self.closed = threading.Event()
+        self._client: flight.FlightClient | None = None
+        self._lock = threading.Lock()
+
+    def open(self) -> flight.FlightClient:
+        """A connection of its own. It is made when it is first used."""
+        self.check()
+        return flight.FlightClient(self.address, generic_options=list(_OPTIONS))
+
+    def check(self) -> None:
+        """Raises where the link was closed."""
+        if self.closed.is_set():
+            raise Disconnected(f"The connection to the broker at {self.address} was closed; make a new one.")
+
+    def close(self) -> None:
+        self.closed.set()
+        self._drop(self._client)
+
+    def ask(self, action: str, body: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+        """The results of an action, as soon as the broker gives them."""
+        return self.start(action, body).result()
+
+    def start(self, action: str, body: Mapping[str, object] | None = None) -> "Future[list[dict[str, Any]]]":
+        """The same, to be waited for in another way."""
+        self.check()
+        return spawn(self.insist, action, body or {})
+
+    def ping(self, timeout: float) -> None:
+        """Raises where the broker does not answer at once, or within the time given."""
+        self._act("stats", b"{}", timeout)
+
+    def no_reply(self, last: StafetaError | None, timeout: float | None = None) -> NoReply:
+        """What to raise when the patience is over; `last` is what went wrong last."""
+        seconds = self.timeout if timeout is None else timeout
+        if isinstance(last, Unavailable):
+            return last
+        why = f": {str(last).rstrip('.')}" if last is not None else ""
+        return NoReply(
+            f"The broker at {self.address} has not answered for {seconds:g} s{why}. Does it run, with its Flight door "
+            "open there?"
+        )
+
+    def log_trouble(self, error: StafetaError, pause: float) -> None:
+        log.warning("%s: %s. Trying again in %.1f s.", self.address, str(error).rstrip("."), pause)
+
+    def insist(self, action: str, body: Mapping[str, object]) -> list[dict[str, Any]]:
+        """The same for a thread that nobody interrupts."""
+        data = json.dumps(body).encode()
+        deadline = time.monotonic() + self.timeout
+        pauses = Pauses()
+        last: StafetaError | None = None
+        while True:
+            try:
+                found = self._act(action, data, max(0.001, deadline - time.monotonic()))
+                if last is not None:
+                    log.info("%s: connected again.", self.address)
+                return found
+            except StafetaError as error:
+                if not may_pass(error):
+                    raise
+                if last is None or str(error) != LATE:  # which says less than what came before
+                    last = error
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise self.no_reply(last) from None
+                pause = min(pauses.longer(), left)
+                self.log_trouble(error, pause)
+            self.closed.wait(pause)
+            self.check()
+
+    def _act(self, action: str, body: bytes, timeout: float) -> list[dict[str, Any]]:
+        client = self._shared()
+        try:
+            answers = client.do_action(flight.Action(action, body), flight.FlightCallOptions(timeout=timeout))
+            return [json.loads(answer.body.to_pybytes() or b"{}") for answer in answers]
+        except TROUBLE as error:
+            found = translated(error)
+            if isinstance(found, Disconnected):
+                self._drop(client)
+            raise found from None
+
+    def _shared(self) -> flight.FlightClient:
+        with self._lock:
+            if self._client is None:
+                self._client = self.open()
+            return self._client
+
+    def _drop(self, client: flight.FlightClient | None) -> None:
+        # Others may be in the middle of a call on it: it goes when the last of them is done.
+        with self._lock:
+            if client is self._client:
+                self._client = None
+
+
+def spawn(function: Callable[..., _T], *arguments: object) -> "Future[_T]":
+    """Runs a function on a thread of its own, which nobody has to wait for when the program ends."""
+    future: Future[_T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            result = function(*arguments)
+        except BaseException as error:  # noqa: BLE001 - it is raised again where the result is asked for
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name=f"stafeta-{next(_numbers)}", daemon=True).start()
+    return future
+
+
+def _checked(address: str) -> str:
+    found = _FORM.fullmatch(address)
+    if found is None or int(found[2] or _PORT) > 65535:
+        raise ConfigError(f"{address!r} is no address of a Flight door; write it as {ADDRESS}.")
+    return f"grpc://{found[1]}:{found[2] or _PORT}"
+
+
+def _positive(timeout: float) -> float:
+    if not 0 < timeout < 1e9:
+        raise ConfigError(f"A timeout is a number of seconds above 0, not {timeout!r}.")
+    return timeout

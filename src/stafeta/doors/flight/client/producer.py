@@ -1,0 +1,123 @@
+"""A producer: takes messages one by one, and sends them in batches."""
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from stafeta.doors.flight.client.bell import Waiting
+from stafeta.doors.flight.client.link import Link, log
+from stafeta.doors.flight.client.rows import Rows
+from stafeta.doors.flight.client.shipper import Shipper
+from stafeta.errors import StafetaError
+
+HASTE: Final = 2.0  # seconds that one waits at most when leaving because of an error
+
+
+class Producer:
+    """Sends messages to one topic, each stored once, in the order in which they were given.
+
+    Made by `Connection.producer`. What it is given it keeps until the broker has it on disk, and sends again as often
+    as the connection breaks or the broker is restarted. It does so in the background: `flush` tells when it is done.
+
+    Raises `NoReply` where the broker does not answer for `timeout` seconds while it has to wait: nothing is lost then.
+    It goes on trying, and what was given to it must not be given again. Once the broker has refused a message it raises
+    what it was refused with, and is of no more use.
+    """
+
+    def __init__(
+        self, link: Link, topic: str, name: str, count: int, rows: Rows, forget: Callable[["Producer"], None]
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self._link = link
+        self._base = count
+        self._rows = rows
+        self._forget = forget
+        self._shipper = Shipper(link, {"topic": topic, "producer": name}, {topic: count + 1}, rows)
+        self._bell = self._shipper.bell
+        rows.shipper = self._shipper
+
+    def send(self, payload: str | bytes) -> None:
+        """Take one message. Waits while `max_memory` bytes are on their way."""
+        if self._rows.append(payload):
+            self._bell.wait(self._room())
+
+    def send_many(self, payloads: Iterable[str | bytes]) -> None:
+        """Take many; quicker than `send` in a loop."""
+        for full in self._rows.extend(payloads):
+            if full:
+                self._bell.wait(self._room())
+
+    def write(self, data: Any) -> None:
+        """Take Arrow data, or what offers it, with a column payload: no row of it becomes a Python object."""
+        if self._rows.write(data):
+            self._bell.wait(self._room())
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything that was taken so far is on the broker's disk; not longer than so many seconds."""
+        self._bell.wait(self._finishing(timeout))
+
+    def close(self, timeout: float | None = None) -> None:
+        """`flush`, and end. May be repeated; `with` does it too, and waits a few seconds at most where it is left by an
+        error."""
+        if self._closed:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            self._end()
+
+    @property
+    def sent(self) -> int:
+        """How many messages were given to it."""
+        return self._rows.taken
+
+    @property
+    def acknowledged(self) -> int:
+        """How many of them the broker has on disk."""
+        return self._rows.order.acknowledged
+
+    @property
+    def count(self) -> int:
+        """How many messages of a producer of this name the broker has stored on this topic, ever."""
+        return self._base + self._rows.order.acknowledged
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close(min(HASTE, self._link.timeout))
+        except StafetaError as second:
+            log.warning("%s: %d rows have no answer: %s", self.topic, self.sent - self.acknowledged, second)
+
+    # --- what the asyncio twin needs too
+
+    @property
+    def _closed(self) -> bool:
+        return self._rows.closed
+
+    def _room(self) -> Waiting[None]:
+        return self._shipper.waiting(self._rows.has_room, self._rows.order)
+
+    def _finishing(self, timeout: float | None) -> Waiting[None]:
+        """Wait until everything that was taken till now is stored. The bell is not held, until it waits."""
+        return self._flushing(self.sent, timeout)
+
+    def _flushing(self, target: int, timeout: float | None) -> Waiting[None]:
+        rows, order = self._rows, self._rows.order
+        if order.acknowledged < target:
+            rows.hurry = max(rows.hurry, target)
+            self._shipper.wake()
+        yield from self._shipper.waiting(lambda: order.acknowledged >= target, order, timeout)
+
+    def _end(self) -> None:
+        with self._bell:
+            self._rows.close()
+            self._shipper.close()
+        self._forget(self)

@@ -1,0 +1,189 @@
+"""What a producer was given and has not sent yet, until it becomes batches.
+
+1. Rows wait in one list, which is only ever appended to and cut at the front: taking one needs no lock.
+2. They become a batch when there are enough of them, when the first has waited for `linger` seconds, or when somebody
+   is in a hurry. While an earlier batch has no answer they wait for it, since what comes meanwhile can go together:
+   for the broker many small batches are more work than a few, and in the end they would all take longer.
+3. Whoever takes a row rings only at the alarm: so many bytes have come, or so many rows are there. Where nothing waits
+   any row is the alarm.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from reprlib import repr as shown
+from typing import Any, Final
+
+import pyarrow as pa
+
+from stafeta.doors.flight.client.data import PIECE, of_arrow, of_rows, one_batch
+from stafeta.doors.flight.client.orders import Order
+from stafeta.doors.flight.client.shipper import Shipper
+from stafeta.errors import Disconnected, InvalidMessage, StafetaError
+
+_ROW: Final = 50  # bytes that a row takes as a Python object besides its payload
+
+
+class Rows:
+    """The rows of one topic. `shipper` is who carries them, and is to be set."""
+
+    def __init__(self, topic: str, batch_rows: int, linger: float, max_memory: int, kind: str | None) -> None:
+        self.order = Order()
+        self.closed = False
+        self.crowded = False
+        self.hurry = 0  # up to this row, do not linger
+        self.shipper: Shipper
+        self._topic = topic
+        self._batch_rows = batch_rows
+        self._linger = linger
+        self._max_memory = max_memory
+        self._kind = kind
+        self._list: list[str | bytes] = []
+        self._cutting = threading.Lock()  # held while rows become a batch, and taken before the bell
+        self._cut_rows = 0
+        self._in = 0  # bytes that came, counted by whoever appends, and that were cut
+        self._out = 0
+        self._since: float | None = None  # when the first of the rows was noticed
+        self._alarm = 0
+        self._full = 0
+
+    # --- taking
+
+    def append(self, payload: str | bytes) -> bool:
+        """Take a message; whether there is no more room. One call of it is made for every message."""
+        try:
+            self._in += len(payload) + _ROW
+        except TypeError:
+            raise InvalidMessage(f"{shown(payload)} is no message; a message is str or bytes.") from None
+        rows = self._list
+        rows.append(payload)
+        if self._in >= self._alarm or len(rows) >= self._full:
+            return self._ring()
+        return False
+
+    def extend(self, payloads: Iterable[str | bytes]) -> Iterator[bool]:
+        """Take messages in portions; after each, whether there is no more room."""
+        if isinstance(payloads, str | bytes):
+            raise InvalidMessage(f"{shown(payloads)} is one message; send it, or give a list of messages.")
+        self.check()
+        iterator = iter(payloads)
+        while portion := list(islice(iterator, self._batch_rows)):
+            size = _size(portion)
+            if len(portion) == self._batch_rows:
+                batches = self._batches(portion, size)
+                with self._cutting:
+                    self._cut_all()
+                    self._add(batches, len(portion), 0)
+                yield not self.has_room()
+            else:
+                self._in += size
+                self._list.extend(portion)
+                yield self._ring()
+
+    def write(self, data: Any) -> bool:
+        """Take Arrow data; whether there is no more room."""
+        self.check()
+        batches = list(of_arrow(data, self._kind))
+        with self._cutting:
+            self._cut_all()
+            self._add(batches, sum(batch.num_rows for batch in batches), 0)
+        return not self.has_room()
+
+    @property
+    def taken(self) -> int:
+        """How many rows were taken."""
+        with self._cutting:
+            return self._cut_rows + len(self._list)
+
+    def has_room(self) -> bool:
+        return self.shipper.parcels.size + self._in - self._out <= self._max_memory
+
+    def check(self) -> None:
+        """Raises where nothing more can be taken."""
+        if self.closed:
+            raise Disconnected(f"The producer on {self._topic!r} was closed; make a new one.")
+        self.order.check()
+
+    def close(self) -> None:
+        """Take nothing more. The bell is held."""
+        self.closed = True
+        self._alarm = self._full = 0
+
+    def _ring(self) -> bool:
+        """Wake the thread that sends; whether there is no more room."""
+        with self.shipper.bell:
+            self.check()
+            self._alarm = self._in + PIECE // 4
+            self._full = len(self._list) + self._batch_rows
+            self.shipper.wake()
+            return not self.has_room()
+
+    # --- becoming batches: what the shipper asks for
+
+    def due(self) -> float | None:
+        self._alarm = self._full = 0  # from here on the next row rings
+        self.crowded = False
+        rows = len(self._list)
+        if not rows or self.order.error is not None:
+            self._since = None
+            return None
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        left = self._since + self._linger - now
+        enough = rows >= self._batch_rows or self._in - self._out >= PIECE or not self.has_room()
+        if enough or self.closed or self.hurry > self._cut_rows:
+            return 0.0
+        self.crowded = self.shipper.parcels.written > 0
+        if left <= 0 and not self.crowded:
+            return 0.0
+        self._alarm = self._out + PIECE
+        self._full = self._batch_rows
+        return None if self.crowded else left
+
+    def cut(self) -> None:
+        with self._cutting:
+            self._cut()
+
+    def fail(self, error: StafetaError) -> None:
+        self.order.error = error
+
+    def _cut_all(self) -> None:
+        while self._list:
+            self._cut()
+
+    def _cut(self) -> None:
+        """Make a batch of the first rows. Cutting is locked."""
+        portion = self._list[: self._batch_rows]
+        if not portion:
+            return
+        self._since = None
+        size = _size(portion)
+        batches = self._batches(portion, size)
+        del self._list[: len(portion)]
+        self._add(batches, len(portion), size)
+
+    def _batches(self, portion: list[str | bytes], size: int) -> list[pa.RecordBatch]:
+        if size < PIECE:
+            return [one_batch(portion, self._kind)]
+        return list(of_rows(portion, self._kind))
+
+    def _add(self, batches: list[pa.RecordBatch], rows: int, size: int) -> None:
+        """Hand batches over, which were rows of so many bytes. Cutting is locked."""
+        with self.shipper.bell:
+            self.order.check()
+            for batch in batches:
+                self.shipper.add(self.order, self._topic, batch)
+            self._cut_rows += rows
+            self._out += size
+            if not self._list:
+                self._out = self._in  # several threads that append may have miscounted
+
+
+def _size(rows: list[str | bytes]) -> int:
+    try:
+        return sum(map(len, rows)) + _ROW * len(rows)
+    except TypeError:
+        wrong = next(row for row in rows if type(row) not in (str, bytes))
+        raise InvalidMessage(f"{shown(wrong)} is no message; a message is str or bytes.") from None

@@ -1,0 +1,87 @@
+"""Transactions: messages of any number of topics that become visible together, and once."""
+
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Final, Self
+
+from stafeta.doors.flight.client.bell import Waiting
+from stafeta.doors.flight.client.data import Data, batches
+from stafeta.doors.flight.client.link import Link, log
+from stafeta.doors.flight.client.orders import Order
+from stafeta.doors.flight.client.shipper import Shipper
+from stafeta.errors import StafetaError
+
+PART: Final = "main"
+
+
+class Transaction:
+    """Made by `Connection.transaction`. What is written is durable, but seen by nobody until `commit`.
+
+    `with` commits in the end, and aborts where it is left by an error. A producer commits its transactions in order, by
+    their counters: a program that was killed asks for one anew, and gets the one that was not committed again.
+    """
+
+    def __init__(self, link: Link, producer: str, counter: int) -> None:
+        self.producer = producer
+        self.counter = counter
+        self.parts: list[str] = []
+        """The parts that were written here."""
+        self._link = link
+        self._shippers: dict[str, Shipper] = {}
+
+    def write(self, topic: str, data: Data, part: str = PART, kind: str | None = None) -> int:
+        """Put messages aside for a topic; returns how many, once they are on disk. Workers that write side by side name
+        parts of their own, and whoever commits names those that count."""
+        shipper = self._shipper(part)
+        return shipper.bell.wait(self._writing(shipper, topic, batches(data, kind)))
+
+    def commit(self, parts: list[str] | None = None) -> bool:
+        """Make the parts visible: those written here, unless others are named. False where that was done before."""
+        return bool(self._committing(parts).result()[0]["committed"])
+
+    def abort(self) -> None:
+        """Drop everything."""
+        self._aborting().result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.abort()
+        except StafetaError as second:
+            log.warning("%s: transaction %d was not aborted: %s", self.producer, self.counter, second)
+
+    def _shipper(self, part: str) -> Shipper:
+        if part not in self._shippers:
+            stage = {"producer": self.producer, "counter": self.counter, "part": part}
+            self._shippers[part] = Shipper(self._link, {"stage": stage})
+            self.parts.append(part)
+        return self._shippers[part]
+
+    def _writing(self, shipper: Shipper, topic: str, found: list[Any]) -> Waiting[int]:
+        order = Order()
+        for batch in found:
+            shipper.add(order, topic, batch)
+        yield from shipper.waiting(lambda: not order.parcels, order)
+        return order.acknowledged
+
+    def _committing(self, parts: list[str] | None) -> "Future[list[dict[str, Any]]]":
+        self._finish()
+        named = self.parts if parts is None else parts
+        body = {"producer": self.producer, "counter": self.counter, "parts": named}
+        return self._link.start("commit", body)
+
+    def _aborting(self) -> "Future[list[dict[str, Any]]]":
+        self._finish()
+        return self._link.start("abort", {"producer": self.producer, "counter": self.counter})
+
+    def _finish(self) -> None:
+        for shipper in self._shippers.values():
+            with shipper.bell:
+                shipper.close()

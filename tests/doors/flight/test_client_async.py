@@ -1,0 +1,227 @@
+"""The native client's asyncio twins."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import stafeta
+from stafeta.doors.flight.client.publisher import Published
+from stafeta.errors import Disconnected, InvalidMessage, NoReply, NoSuchTopic, TakenOver
+from tests.brokers import BrokerProcess
+from tests.doors.flight.peers import Place
+from tests.waiting import wait_until
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*arguments: Any, **options: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*arguments, **options), 60))
+
+    return run
+
+
+def address(place: Place) -> str:
+    host, port = place
+    return f"grpc://{host}:{port}"
+
+
+# --- refused, and not there
+
+
+@on_a_loop
+async def test_nobody_is_there() -> None:
+    with pytest.raises(NoReply, match="Connection refused"):
+        await stafeta.connect_async("grpc://127.0.0.1:1", timeout=0.3)
+
+
+@on_a_loop
+async def test_refusals(place: Place, topic: str, name: str) -> None:
+    async with stafeta.connect_async(address(place)) as broker:
+        with pytest.raises(NoSuchTopic):
+            await broker.read(topic)
+        with pytest.raises(InvalidMessage):
+            await broker.publish(topic, ["x"], kind="int")
+        with pytest.raises(InvalidMessage, match="'x' is not of the kind int"):
+            async with broker.producer(topic, kind="int") as producer:
+                await producer.send("x")
+        async with broker.subscribe(topic, name=name) as first, broker.subscribe(topic, name=name):
+            with pytest.raises(TakenOver):
+                await anext(first)
+    with pytest.raises(Disconnected, match="was closed"):
+        await broker.stats()
+    with pytest.raises(Disconnected, match="was closed"):
+        await producer.send("x")
+
+
+def test_a_broker_that_is_stopped_ends_in_no_reply(tmp_path: Path) -> None:
+    async def main(process: BrokerProcess) -> None:
+        async with stafeta.connect_async(address(process.door("flight")), timeout=0.3) as broker:
+            subscription = await broker.subscribe("t")
+            process.send_signal(signal.SIGSTOP)
+            try:
+                for hangs in (
+                    lambda: broker.publish("t", ["x"]),
+                    lambda: broker.read("t"),
+                    lambda: anext(subscription),
+                    broker.stats,
+                ):
+                    with pytest.raises(NoReply, match=r"has not answered for 0\.3 s"):
+                        await hangs()
+            finally:
+                process.send_signal(signal.SIGCONT)
+            assert (await anext(subscription)).payloads() == [b"x"]
+
+    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+        asyncio.run(main(process))
+
+
+# --- cancelled
+
+
+def test_whatever_waits_can_be_cancelled_and_the_loop_ends_at_once(tmp_path: Path) -> None:
+    async def main(process: BrokerProcess) -> None:
+        broker = await stafeta.connect_async(address(process.door("flight")), timeout=60)
+        producer = await broker.producer("t")
+        subscription = await broker.subscribe("t")
+        process.send_signal(signal.SIGSTOP)
+        await producer.send("x")
+
+        async def follow() -> None:
+            async for _ in broker.batches("t", follow=True):
+                pass
+
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(one)
+            for one in (
+                broker.publish("t", ["y"]),
+                broker.read("t"),
+                broker.stats(),
+                anext(subscription),
+                producer.flush(),
+                follow(),
+                broker.subscribe("t", name="reader").__aenter__(),
+            )
+        ]
+        done, _ = await asyncio.wait(tasks, timeout=0.3)
+        assert not done
+        for task in tasks:
+            task.cancel()
+        assert all(
+            isinstance(one, asyncio.CancelledError)
+            for one in await asyncio.gather(*tasks, return_exceptions=True)
+        )
+        with pytest.raises(NoReply):
+            await broker.close(0.1)
+
+    with BrokerProcess(tmp_path / "data", doors=("flight",)) as process:
+        began = time.monotonic()
+        try:
+            asyncio.run(main(process))
+            assert time.monotonic() - began < 5
+        finally:
+            process.send_signal(signal.SIGCONT)
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("stafeta")])
+
+
+@on_a_loop
+async def test_a_task_that_was_cancelled_loses_no_batch(place: Place, topic: str) -> None:
+    async with stafeta.connect_async(address(place)) as broker, broker.subscribe(topic) as subscription:
+        for number in range(20):
+            waiting = asyncio.create_task(anext(subscription))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await broker.publish(topic, [str(number)])
+            assert (await anext(subscription)).payloads() == [b"%d" % number]
+
+
+# --- the same as the others
+
+
+@on_a_loop
+async def test_publishing_and_reading(place: Place, topic: str) -> None:
+    broker = await stafeta.connect_async(address(place))
+    assert await broker.publish(topic, ["a", "b"]) == Published(1, 2, 2)
+    assert await broker.publish(None, pa.table({"topic": [topic], "payload": ["c"]})) == Published(3, 3, 1)
+    table = await broker.read(topic, columns=["payload"], start=2)
+    assert table.to_pydict() == {"payload": [b"b", b"c"]}
+    assert [batch.num_rows async for batch in broker.batches(topic, limit=1)] == [1]
+    assert [one.rows for one in await broker.topics(topic)] == [3]
+    assert (await broker.stats())["version"] == stafeta.__version__
+    await broker.close()
+    await broker.close()
+
+
+@on_a_loop
+async def test_producing_and_subscribing(place: Place, topic: str, name: str) -> None:
+    async def slowly() -> AsyncIterator[str]:
+        for number in range(5):
+            await asyncio.sleep(0)
+            yield f"slow {number}"
+
+    total = 30_006
+    async with stafeta.connect_async(address(place)) as broker:
+        async with (
+            broker.subscribe(f"{topic}/#", name=name) as subscription,
+            broker.producer(f"{topic}/x", name=name, max_memory=100_000, batch_rows=1000) as producer,
+        ):
+            assert producer.count == 0
+            await producer.send("first")
+            await producer.send_many(slowly())
+            for number in range(10_000):
+                await producer.send(str(number))
+            await producer.send_many(map(str, range(10_000)))
+            await producer.write(pa.table({"payload": list(map(str, range(10_000)))}))
+            await producer.flush()
+            assert producer.sent == producer.acknowledged == producer.count == total
+            found = 0
+            async for batch in subscription:
+                found += len(batch)
+                batch.ack()
+                if found == total:
+                    break
+            await subscription.flush()
+        async with broker.subscribe(f"{topic}/#", name=name, follow=False) as subscription:
+            assert [batch async for batch in subscription] == []
+        await broker.unsubscribe(f"{topic}/#", name=name)
+
+
+@on_a_loop
+async def test_transactions(place: Place, topic: str, name: str) -> None:
+    async with stafeta.connect_async(address(place)) as broker:
+        async with broker.transaction(name) as transaction:
+            assert await transaction.write(topic, ["a", "b"]) == 2
+            assert await transaction.write(f"{topic}/other", ["c"], part="two") == 1
+            assert await broker.topics(f"{topic}/#") == []
+        assert [one.rows for one in await broker.topics(f"{topic}/#")] == [2, 1]
+        with suppress(ZeroDivisionError):
+            async with broker.transaction(name) as second:
+                await second.write(topic, ["never"])
+                raise ZeroDivisionError
+        assert (await broker.topics(topic))[0].rows == 2
+        assert second.counter == transaction.counter + 1
+        assert await broker.transaction(name, counter=transaction.counter).commit() is False
+
+
+def test_many_tasks_over_a_restart(tmp_path: Path) -> None:
+    async def main(process: BrokerProcess) -> list[int]:
+        async with stafeta.connect_async(address(process.door("flight")), timeout=20) as broker:
+            tasks = [asyncio.create_task(broker.publish("t", [str(number)])) for number in range(50)]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.to_thread(process.restart)
+            await asyncio.gather(*tasks)
+            payloads: list[Any] = (await broker.read("t")).column("payload").to_pylist()
+            return sorted(map(int, payloads))
+
+    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+        assert asyncio.run(main(process)) == list(range(50))

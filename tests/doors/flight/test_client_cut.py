@@ -1,0 +1,102 @@
+"""The native client over a connection that breaks again and again, amid batches and answers."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import stafeta
+from stafeta.doors.flight.client import shipper
+from stafeta.doors.flight.client.connection import Connection
+from tests.brokers import BrokerProcess
+from tests.doors.flight.flaky_relay import FlakyRelay
+
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data = tmp_path_factory.mktemp("cut") / "data"
+    with BrokerProcess(data, "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+        yield process
+        assert "Traceback" not in process.stderr
+
+
+def address(process: BrokerProcess) -> str:
+    host, port = process.door("flight")
+    return f"grpc://{host}:{port}"
+
+
+def numbers(broker: Connection, topic: str) -> list[int]:
+    payloads: list[Any] = broker.read(topic, columns=["payload"]).column("payload").to_pylist()
+    return list(map(int, payloads))
+
+
+@pytest.mark.parametrize("limit", [400, 5_000, 70_000, 300_000])
+def test_a_producer_over_a_wire_that_is_cut(standing: BrokerProcess, topic: str, limit: int) -> None:
+    total = 8_000
+    with FlakyRelay(standing.door("flight"), limit, 3) as relay:
+        with (
+            stafeta.connect(relay.address, timeout=20) as broker,
+            broker.producer(topic, batch_rows=ROWS) as producer,
+        ):
+            producer.send_many(f"{number:0200}" for number in range(total))
+            producer.flush()
+        assert relay.cuts == 3
+    with stafeta.connect(address(standing)) as broker:
+        assert numbers(broker, topic) == list(range(total))
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/#"])
+@pytest.mark.parametrize("limit", [5_000, 70_000, 300_000])
+def test_reading_over_a_wire_that_is_cut(standing: BrokerProcess, topic: str, limit: int, form: str) -> None:
+    total = 8_000
+    what = form.format(topic)
+    with stafeta.connect(address(standing)) as broker:
+        broker.publish(topic, [f"{number:0200}" for number in range(total)])
+    with FlakyRelay(standing.door("flight"), limit, 3) as relay:
+        with stafeta.connect(relay.address, timeout=20) as broker:
+            assert numbers(broker, what) == list(range(total))
+            assert broker.read(what, limit=7_000, columns=["payload"]).num_rows == 7_000
+        assert relay.cuts
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/#"])
+def test_a_subscription_over_a_wire_that_is_cut(
+    standing: BrokerProcess, topic: str, name: str, form: str
+) -> None:
+    total = 8_000
+    what = form.format(topic)
+    with FlakyRelay(standing.door("flight"), 100_000, 3) as relay:
+        with (
+            stafeta.connect(relay.address, timeout=20) as broker,
+            broker.subscribe(what, name=name) as subscription,
+        ):
+            with stafeta.connect(address(standing)) as writer:
+                for start in range(0, total, 1000):
+                    rows = [f"{number:0200}" for number in range(start, start + 1000)]
+                    writer.publish(f"{topic}/{start}" if "#" in form else topic, rows)
+            found: list[int] = []
+            while len(found) < total:
+                batch = next(subscription)
+                found += map(int, batch.payloads())
+                batch.ack()
+        assert relay.cuts == 3
+    assert found == list(range(total))
+    with stafeta.connect(address(standing)) as broker:
+        assert list(broker.subscribe(what, name=name, follow=False)) == []
+
+
+def test_a_stream_that_has_grown_old_is_followed_by_another(
+    standing: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipper, "_AGE", 0.02)
+    with stafeta.connect(address(standing)) as broker:
+        with broker.producer(topic, linger=0) as producer:
+            sources: set[object] = set()
+            while len(sources) < 5:
+                producer.send(str(producer.sent))
+                producer.flush()
+                sources = set(broker.read(topic, columns=["source"]).column("source").to_pylist())
+            total = producer.sent
+        assert numbers(broker, topic) == list(range(total))

@@ -1,0 +1,83 @@
+"""The native client when the broker's disk is full, or has lost what was on it."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stafeta
+from stafeta.doors.flight.client.connection import Connection
+from stafeta.errors import OutOfSequence, Unavailable
+from tests.brokers import BrokerProcess
+from tests.faults.test_disk import mount
+from tests.waiting import wait_until
+
+KEEP = ("--set", 'topics."#".keep=1000000000 messages')
+
+
+@pytest.fixture
+def little_room(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB of its own."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount(folder, "-t", "tmpfs", "-o", "size=8M", "tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def address(process: BrokerProcess) -> str:
+    host, port = process.door("flight")
+    return f"grpc://{host}:{port}"
+
+
+def numbers(broker: Connection, topic: str) -> list[int]:
+    payloads: list[Any] = broker.read(topic, columns=["payload"]).column("payload").to_pylist()
+    return [int(payload.split()[0]) for payload in payloads]
+
+
+def test_a_full_disk_is_told_and_what_waited_is_stored_when_there_is_room(little_room: Path) -> None:
+    ballast = little_room / "ballast"
+    ballast.write_bytes(bytes(2 << 20))
+    with (
+        BrokerProcess(little_room / "data", *KEEP, doors=("flight",)) as process,
+        stafeta.connect(address(process), timeout=1) as broker,
+        broker.producer("t", batch_rows=10, max_memory=1 << 20) as producer,
+    ):
+        with pytest.raises(Unavailable, match="room"):
+            producer.send_many(f"{number} ".ljust(20_000, "x") for number in range(1000))
+        stored = producer.acknowledged
+        assert 0 < stored < producer.sent
+        assert numbers(broker, "t") == list(range(stored))
+        with pytest.raises(Unavailable):
+            broker.publish("other", [b"y" * 300_000])
+        ballast.unlink()
+        producer.flush()
+        assert numbers(broker, "t") == list(range(producer.sent))
+        wait_until(lambda: [one.rows for one in broker.topics("other")] == [1])  # it was not given up either
+
+
+def test_a_broker_that_has_lost_its_data_is_noticed(tmp_path: Path) -> None:
+    with (
+        BrokerProcess(tmp_path / "data", *KEEP, doors=("flight",)) as process,
+        stafeta.connect(address(process), timeout=20) as broker,
+    ):
+        producer = broker.producer("t")
+        producer.send_many(map(str, range(10)))
+        producer.flush()
+        broker.publish("t", ["10"])
+        process.kill()
+        shutil.rmtree(process.data)
+        process.start()
+        producer.send("11")
+        with pytest.raises(OutOfSequence, match="Has the broker lost its data") as raised:
+            producer.close()
+        assert raised.value.expected == 1
+        with pytest.raises(OutOfSequence):
+            broker.publish("t", ["12"])
+        broker.publish("t", ["13"])  # it was told once, and goes on
+        assert numbers(broker, "t") == [13]

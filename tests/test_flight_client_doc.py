@@ -1,0 +1,85 @@
+"""The examples of docs/flight-client.md do what the page says."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stafeta
+from tests.brokers import BrokerProcess
+
+PAGE = Path(__file__).parent.parent / "docs" / "flight-client.md"
+
+
+@pytest.fixture(scope="module")
+def flying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data = tmp_path_factory.mktemp("doc") / "data"
+    with BrokerProcess(data, "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+        yield process
+
+
+@pytest.fixture
+def address(flying: BrokerProcess) -> str:
+    host, port = flying.door("flight")
+    return f"grpc://{host}:{port}"
+
+
+@pytest.fixture
+def examples(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The examples, for this broker and in a folder of their own."""
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text(encoding="utf-8").replace("grpc://127.0.0.1:8815", address)
+    text = text.replace("stafeta.connect()", f'stafeta.connect("{address}")')
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_first_example(examples: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    exec(examples[0], {})
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "[b'21.5', b'21.6']"
+    assert second == "2 ['topic', 'offset', 'timestamp', 'producer', 'source', 'kind', 'payload']"
+
+
+def test_going_on_where_the_program_was(examples: list[str], address: str, tmp_path: Path) -> None:
+    lines = [str(number) for number in range(100)]
+    for had in (30, 70, 100):
+        (tmp_path / "readings.txt").write_text("".join(f"{line}\n" for line in lines[:had]))
+        exec(examples[1], {})
+    with stafeta.connect(address) as broker:
+        payloads: list[Any] = broker.read("readings").column("payload").to_pylist()
+    assert [payload.decode() for payload in payloads] == lines
+
+
+def test_a_transaction(examples: list[str], address: str) -> None:
+    exec(examples[2], {})
+    with stafeta.connect(address) as broker:
+        found = broker.read("accounts/+", columns=["topic", "kind", "payload"]).to_pylist()
+    assert found == [
+        {"topic": "accounts/1", "kind": "json", "payload": b'{"amount": -10}'},
+        {"topic": "accounts/2", "kind": "json", "payload": b'{"amount": 10}'},
+    ]
+
+
+def test_asyncio(examples: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    exec(examples[3], {})
+    assert capsys.readouterr().out == "[b'21.7']\n"
+
+
+def test_every_method_and_option_is_on_the_page() -> None:
+    import inspect
+
+    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.doors.flight.client.producer import Producer
+    from stafeta.doors.flight.client.subscription import Received, Subscription
+
+    text = PAGE.read_text(encoding="utf-8")
+    for one in (Connection, Producer, Subscription, Received):
+        for name, value in vars(one).items():
+            if name.startswith("_") or name in ("address", "topic", "name", "filter"):
+                continue
+            assert re.search(rf"\b{name}\b", text), f"{one.__name__}.{name}"
+            if inspect.isfunction(value):
+                for option in inspect.signature(value).parameters:
+                    assert option == "self" or re.search(rf"\b{option}\b", text), f"{name}({option})"
