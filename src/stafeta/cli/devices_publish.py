@@ -8,7 +8,6 @@
 import argparse
 import json
 import os
-import re
 import stat
 import sys
 import time
@@ -18,6 +17,7 @@ from itertools import islice, repeat
 from typing import BinaryIO, Final
 
 from stafeta.cli import exits
+from stafeta.cli.numbers import positive, whole
 from stafeta.cli.progress import Progress
 from stafeta.doors.devices.client import Publisher, kind_of, payload_of
 from stafeta.doors.devices.readings import write
@@ -28,8 +28,8 @@ _CATCH_UP: Final = 0.05  # seconds by which it may be late and still make up for
 
 
 def run(options: argparse.Namespace, port: int) -> int:
-    count = None if options.count is None else _whole("--count", options.count)
-    pace = Pace(None if options.rate is None else _positive("--rate", options.rate))
+    count = None if options.count is None else whole("--count", options.count)
+    pace = Pace(None if options.rate is None else positive("--rate", options.rate))
     reading = (options.topic, options.kind, options.value)
     if options.file is None:
         if None in reading:
@@ -162,19 +162,3 @@ def _parse(line: bytes) -> bytes:
 def _datagram(topic: str, word: str, text: str) -> bytes:
     kind = kind_of(word)
     return write(topic, kind, payload_of(kind, text))
-
-
-def _positive(flag: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ConfigError(f"{flag} must be a number above 0, not {text!r}.")
-    return value
-
-
-def _whole(flag: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,17}", text):
-        raise ConfigError(f"{flag} must be a whole number above 0, not {text!r}.")
-    return int(text)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from stafeta import __version__
-from stafeta.cli import devices, exits, messages, serve, shell
+from stafeta.cli import bench, devices, exits, messages, serve, shell
 from stafeta.errors import StafetaError
 
 
@@ -45,4 +45,5 @@ def _parser() -> argparse.ArgumentParser:
     messages.register(commands)
     shell.register(commands)
     devices.register(commands)
+    bench.register(commands)
     return parser

@@ -21,8 +21,8 @@ class Progress:
         self._begin = self._drawn = time.monotonic()
         self._length = 0
 
-    def advance(self) -> None:
-        self.sent += 1
+    def advance(self, count: int = 1) -> None:
+        self.sent += count
         if self._shown and time.monotonic() - self._drawn >= _INTERVAL:
             self._draw()
 

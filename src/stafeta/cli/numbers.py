@@ -1,0 +1,23 @@
+"""Numbers that somebody wrote as an argument."""
+
+import re
+
+from stafeta.errors import ConfigError
+
+
+def positive(flag: str, text: str) -> float:
+    """A number above 0, or `ConfigError`."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{flag} must be a number above 0, not {text!r}.")
+    return value
+
+
+def whole(flag: str, text: str) -> int:
+    """A whole number above 0, or `ConfigError`."""
+    if not re.fullmatch(r"[1-9][0-9]{0,17}", text):
+        raise ConfigError(f"{flag} must be a whole number above 0, not {text!r}.")
+    return int(text)
