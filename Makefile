@@ -6,18 +6,15 @@ PIP_QUIET := --quiet --quiet --disable-pip-version-check
 SOURCES := $(wildcard src tests benchmarks examples fuzz)
 RUNS := 1000000
 
-APT := DEBIAN_FRONTEND=noninteractive apt-get --yes -qq
-GET_MOSQUITTO := $(APT) install mosquitto || { $(APT) update && $(APT) install mosquitto; }
-AS_ROOT := [ "$$(id -u)" = 0 ] || set -- sudo $$([ -t 0 ] || echo --non-interactive)
-GET_PEERS = PATH="$$PATH:/usr/sbin:/usr/local/sbin"; command -v mosquitto >/dev/null || { \
-	echo "Installing mosquitto" >&2; $(AS_ROOT); "$$@" sh -c '$(GET_MOSQUITTO)' >/dev/null; } || \
-	{ echo "To be compared with, Mosquitto has to be installed; on Debian: sudo apt-get install mosquitto" >&2; false; }
+GET_PEERS = { $(BIN)/python -c 'import redis, hiredis, nats, pika, paho' 2>/dev/null || \
+	$(BIN)/python -m pip install $(PIP_QUIET) --no-build-isolation -e '.[peers]'; } && sh benchmarks/get_peers.sh
+PAGE := --markdown docs/benchmarks.md --plot docs/benchmarks-peers.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fuzz lint format bench peers docs lock clean
+.PHONY: help install demo test fuzz lint format bench bench-peers peers docs lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with everything that development needs
 	@:
@@ -46,7 +43,11 @@ bench: $(STAMP) ## Measure throughput and latency; ARGS go to the benchmarks
 	@$(GET_PEERS) || true
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-peers: ## Install what the benchmarks compare with: Mosquitto
+bench-peers: $(STAMP) ## Measure other brokers and Stafeta in turn, and write it into the documentation
+	@$(GET_PEERS) || true
+	@$(BIN)/python -m benchmarks peer_publish peer_consume peer_latency $(if $(findstring --quick,$(ARGS)),,$(PAGE)) $(ARGS)
+
+peers: $(STAMP) ## Install what the benchmarks compare with: other brokers, and their Python clients
 	@$(GET_PEERS)
 
 docs: $(STAMP) ## Build the documentation into site/

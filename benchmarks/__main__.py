@@ -17,7 +17,13 @@ from benchmarks import (
     devices_idle,
     devices_slow,
     devices_udp,
+    flight_mixed,
+    flight_read,
     get,
+    peer_consume,
+    peer_latency,
+    peer_plot,
+    peer_publish,
     put,
     put_json,
     rendering,
@@ -47,6 +53,11 @@ BENCHMARKS = {
         devices_idle,
         devices_slow,
         devices_commands,
+        flight_mixed,
+        flight_read,
+        peer_publish,
+        peer_consume,
+        peer_latency,
     )
 }
 
@@ -104,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="write the tables into a page that has markers for them, such as docs/benchmarks.md",
     )
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="draw what peer_* have measured, as SVG")
     parser.add_argument(
         "--from",
         dest="begin_with",
@@ -145,6 +157,8 @@ def _write(results: dict[str, Result], options: argparse.Namespace) -> None:
     if options.markdown:
         page = rendering.page(options.markdown.read_text(encoding="utf-8"), ordered)
         options.markdown.write_text(page, encoding="utf-8")
+    if options.plot:
+        peer_plot.draw(ordered, options.plot)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from time import perf_counter
 from types import TracebackType
 
 _LISTENING = re.compile(r"(\w+): listening on (\S+)$")
-DOORS = ("zeromq", "devices", "frames")
+DOORS = ("zeromq", "devices", "frames", "flight")
 _PATIENCE = 600.0  # seconds to start or to leave
 
 
@@ -26,8 +26,9 @@ class Broker:
     Of its doors that of ZeroMQ is open, and those that are named.
     """
 
-    def __init__(self, data: Path, *doors: str) -> None:
+    def __init__(self, data: Path, *doors: str, durability: str = "fsync") -> None:
         self.data = data
+        self._durability = durability
         self._doors = dict.fromkeys(("zeromq", *doors), "")
         self._process: subprocess.Popen[str] | None = None
         self._drain = threading.Thread()
@@ -36,6 +37,7 @@ class Broker:
     def start(self) -> float:
         """Starts it; returns the seconds until it said that it listens."""
         command = [sys.executable, "-m", "stafeta", "serve", "--data", str(self.data)]
+        command += ["--durability", self._durability]
         for door in DOORS:
             command += [f"--{door}", "0" if door in self._doors else "off"]
         start = perf_counter()

@@ -42,13 +42,17 @@ class Mosquitto:
 
     `inflight`: QoS 1 messages that a session may have unacknowledged; 0: any number.
     `persistent`: whether it would save sessions on its way (every half an hour by default) and at its end.
+    `queue_qos0`: whether it keeps QoS 0 messages for sessions that are away, as it does those of QoS 1.
     """
 
-    def __init__(self, folder: Path, *, inflight: int = 0, persistent: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, inflight: int = 0, persistent: bool = False, queue_qos0: bool = False
+    ) -> None:
         self.address = ("127.0.0.1", 0)
         self._folder = folder
         self._inflight = inflight
         self._persistent = persistent
+        self._queue_qos0 = queue_qos0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -90,6 +94,7 @@ class Mosquitto:
             "set_tcp_nodelay true",
             "sys_interval 0",
             "log_type none",
+            f"queue_qos0_messages {str(self._queue_qos0).lower()}",
             f"persistence {str(self._persistent).lower()}",
             f"persistence_location {self._folder}/",
         ]

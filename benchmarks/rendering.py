@@ -1,11 +1,13 @@
 """Results as people read them: in a terminal, and between the markers of a page."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Mapping
 
 from benchmarks.results import Bar, Result, Row, Table, Value
 
 _END = "<!-- end -->"
+_PLACE = re.compile(r"^<!-- measured: (\w+) -->$", re.MULTILINE)
 
 
 class NoPlace(Exception):
@@ -31,8 +33,12 @@ def text(name: str, result: Result) -> str:
 
 
 def page(markdown: str, results: Mapping[str, Result]) -> str:
-    """The page with the results between their markers: `measured: put`, …, and `measured: bars` for all bars."""
-    sections = {name: _section(result) for name, result in results.items()} | {"bars": _bars(results)}
+    """The page with the results between their markers: `measured: put`, …, and `measured: bars` for all bars.
+
+    The bars of what was not measured now stay as they are.
+    """
+    sections = {name: _section(result) for name, result in results.items()}
+    sections["bars"] = _bars(results, _kept_bars(markdown))
     check_places(markdown, sections)
     for name, section in sections.items():
         before, after = markdown.split(_begin(name), 1)
@@ -59,16 +65,29 @@ def _section(result: Result) -> str:
     return "\n\n".join([*parts, _wrapped(_machine(result))])
 
 
-def _bars(results: Mapping[str, Result]) -> str:
+def _bars(results: Mapping[str, Result], kept: Mapping[str, list[list[str]]]) -> str:
     lines = [["benchmark", "what", "bar", "measured", ""]]
-    lines += [
-        [name, _label(table, row), str(bar), _measured(table, row, bar), _met(row, bar)]
-        for name, result in results.items()
-        for table in result.tables
-        for row in table.rows
-        for bar in row.bars
-    ]
+    for name in dict.fromkeys([*kept, *results]):
+        if name not in results:
+            lines += kept[name]
+            continue
+        lines += [
+            [name, _label(table, row), str(bar), _measured(table, row, bar), _met(row, bar)]
+            for table in results[name].tables
+            for row in table.rows
+            for bar in row.bars
+        ]
     return _markdown(lines, [False, False, True, True, False])
+
+
+def _kept_bars(markdown: str) -> dict[str, list[list[str]]]:
+    """The cells of the lines that the page has for each benchmark; those without any are there, in their order."""
+    kept: dict[str, list[list[str]]] = {name: [] for name in _PLACE.findall(markdown) if name != "bars"}
+    for line in markdown.partition(_begin("bars"))[2].partition(_END)[0].splitlines():
+        cells = line[2:-2].split(" | ")
+        if cells[0] in kept:
+            kept[cells[0]].append(cells)
+    return kept
 
 
 def _label(table: Table, row: Row) -> str:

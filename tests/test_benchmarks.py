@@ -80,6 +80,16 @@ def test_figures_are_written_between_their_markers_again_and_again() -> None:
         rendering.page(page, {"get": RESULT})
 
 
+def test_bars_of_what_is_not_measured_now_stay_in_the_order_of_the_page() -> None:
+    page = "".join(f"<!-- measured: {name} -->\n<!-- end -->\n" for name in ("bars", "get", "put", "cli"))
+    page = rendering.page(rendering.page(page, {"cli": RESULT}), {"get": RESULT})
+    written = rendering.page(page, {"put": RESULT})
+    bars = written.partition("<!-- end -->")[0].splitlines()
+    assert [line.split()[1] for line in bars if "Cost of a cake" in line] == ["get"] * 2 + ["put"] * 2 + [
+        "cli"
+    ] * 2
+
+
 def test_a_table_is_printed_with_its_bars_and_its_machine() -> None:
     printed = rendering.text("cakes", RESULT).splitlines()
     assert printed[2:6] == [
@@ -112,6 +122,20 @@ def test_the_quick_benchmark_of_devices_delivers_to_everybody(tmp_path: Path) ->
     compared = peers.command() is not None
     assert all(bool(row["bars"]) == compared for row in table["rows"])
     assert (peers.MISSING in table["note"]) != compared
+
+
+def test_the_quick_benchmarks_of_the_flight_door_write_their_figures(tmp_path: Path) -> None:
+    done = benchmarks("--quick", "flight_mixed", "flight_read", "--json", str(tmp_path / "figures"))
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "figures").read_text())
+    (mixed,), (read,) = (results[name]["tables"] for name in ("flight_mixed", "flight_read"))
+    assert [row["values"]["beside"] for row in mixed["rows"] if row["bars"]] == ["bulk", "bulk"]
+    for row in mixed["rows"]:
+        values = row["values"]
+        assert 0 < values["p50_ms"] <= values["p99_ms"] <= values["max_ms"]
+        assert bool(row["bars"]) == bool(values["written"]) == bool(values["read"])
+    assert [len(row["bars"]) for row in read["rows"]] == [2, 2, 0]
+    assert all(row["values"]["rate"] > 0 for row in read["rows"])
 
 
 def test_a_benchmark_without_its_peer_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
