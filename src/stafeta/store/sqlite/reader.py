@@ -17,7 +17,7 @@ from stafeta.store.sqlite.pages import unpack
 from stafeta.store.sqlite.recent import RecentRuns
 
 CACHE = 32 << 20
-FAR = 4  # times the size that was asked for may be read, to hand out a batch as it is
+WHOLE = 2 << 20  # bytes up to which a batch is handed out as it is, however little was asked for
 
 
 def load(
@@ -57,7 +57,7 @@ class Reader:
                 block = self._block(run)
                 if block is not None:
                     batch = self._batch(block, run).cut(start, stop)
-                    if batch.size > FAR * size:  # a reader of many topics wants little of each
+                    if batch.size > max(size, WHOLE):  # a reader of many topics wants little of each
                         batch = batch.cut(batch.base, batch.base + max(batch.count * size // batch.size, 1))
                     batches.append(batch)
                     size -= batch.size
