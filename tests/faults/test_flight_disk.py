@@ -1,31 +1,18 @@
 """A full disk at the Flight door: a sentence, nothing half stored, and as before once there is room."""
 
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from pyarrow import flight
 
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, Said, refused, rows_of
-from tests.faults.test_disk import mount
+from tests.faults.test_disk import small_disk
+
+__all__ = ["small_disk"]
 
 ROWS = 20
 SIZE = 20_000
 KEEP = ("--set", 'topics."#".keep=1000000000 messages')
-
-
-@pytest.fixture
-def little_room(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount(folder, "-t", "tmpfs", "-o", "size=8M", "tmpfs")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def texts(first: int) -> list[str]:
@@ -36,12 +23,12 @@ def numbers(peer: Peer) -> list[int]:
     return [int(text.split()[0]) for text in peer.texts("t")]
 
 
-def test_a_full_disk_refuses_stores_nothing_by_halves_and_recovers(little_room: Path) -> None:
-    ballast = little_room / "ballast"
+def test_a_full_disk_refuses_stores_nothing_by_halves_and_recovers(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2 << 20))
     to: Said = {"topic": "t", "producer": "p"}
     answered = 0
-    with BrokerProcess(little_room / "data", *KEEP, doors=("flight",)) as broker:
+    with BrokerProcess(small_disk / "data", *KEEP, doors=("flight",)) as broker:
         with Peer(broker.door("flight")) as peer:
             peer.subscribe("reader", "t")
             with (
@@ -78,10 +65,10 @@ def test_a_full_disk_refuses_stores_nothing_by_halves_and_recovers(little_room: 
             assert numbers(peer) == list(range(1, answered + 1))
 
 
-def test_a_full_disk_is_told_in_place_of_an_answer_and_then_as_a_flight_error(little_room: Path) -> None:
+def test_a_full_disk_is_told_in_place_of_an_answer_and_then_as_a_flight_error(small_disk: Path) -> None:
     to: Said = {"topic": "t", "producer": "p"}
     with (
-        BrokerProcess(little_room / "data", *KEEP, doors=("flight",)) as broker,
+        BrokerProcess(small_disk / "data", *KEEP, doors=("flight",)) as broker,
         Peer(broker.door("flight")) as peer,
         refused(flight.FlightUnavailableError),
         peer.putting(to, rows_of([]).schema) as stream,
@@ -96,9 +83,9 @@ def test_a_full_disk_is_told_in_place_of_an_answer_and_then_as_a_flight_error(li
         assert answer["error"] == "StoreFull"
 
 
-def test_a_client_that_goes_on_without_listening_is_told_in_the_end(little_room: Path) -> None:
+def test_a_client_that_goes_on_without_listening_is_told_in_the_end(small_disk: Path) -> None:
     with (
-        BrokerProcess(little_room / "data", *KEEP, doors=("flight",)) as broker,
+        BrokerProcess(small_disk / "data", *KEEP, doors=("flight",)) as broker,
         Peer(broker.door("flight")) as peer,
         refused(flight.FlightUnavailableError) as told,
         peer.putting({"topic": "t", "producer": "p"}, rows_of([]).schema) as stream,
@@ -109,9 +96,9 @@ def test_a_client_that_goes_on_without_listening_is_told_in_the_end(little_room:
     assert told.error == "StoreFull"
 
 
-def test_many_batches_on_their_way_to_a_full_disk_are_stored_whole_up_to_one(little_room: Path) -> None:
+def test_many_batches_on_their_way_to_a_full_disk_are_stored_whole_up_to_one(small_disk: Path) -> None:
     with (
-        BrokerProcess(little_room / "data", *KEEP, doors=("flight",)) as broker,
+        BrokerProcess(small_disk / "data", *KEEP, doors=("flight",)) as broker,
         Peer(broker.door("flight")) as peer,
     ):
         peer.subscribe("reader", "t")

@@ -1,8 +1,6 @@
 """The native client when the broker's disk is full, or has lost what was on it."""
 
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +10,12 @@ import stafeta
 from stafeta.doors.flight.client.connection import Connection
 from stafeta.errors import OutOfSequence, Unavailable
 from tests.brokers import BrokerProcess
-from tests.faults.test_disk import mount
+from tests.faults.test_disk import small_disk
 from tests.waiting import wait_until
 
+__all__ = ["small_disk"]
+
 KEEP = ("--set", 'topics."#".keep=1000000000 messages')
-
-
-@pytest.fixture
-def little_room(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB of its own."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount(folder, "-t", "tmpfs", "-o", "size=8M", "tmpfs")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def address(process: BrokerProcess) -> str:
@@ -40,11 +28,11 @@ def numbers(broker: Connection, topic: str) -> list[int]:
     return [int(payload.split()[0]) for payload in payloads]
 
 
-def test_a_full_disk_is_told_and_what_waited_is_stored_when_there_is_room(little_room: Path) -> None:
-    ballast = little_room / "ballast"
+def test_a_full_disk_is_told_and_what_waited_is_stored_when_there_is_room(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2 << 20))
     with (
-        BrokerProcess(little_room / "data", *KEEP, doors=("flight",)) as process,
+        BrokerProcess(small_disk / "data", *KEEP, doors=("flight",)) as process,
         stafeta.connect(address(process), timeout=1) as broker,
         broker.producer("t", batch_rows=10, max_memory=1 << 20) as producer,
     ):

@@ -205,10 +205,8 @@ def _check(payloads: Any, kinds: Any, *, text: bool) -> None:
 
 
 def _check_kind(payloads: Any, kind: Kind, *, text: bool) -> None:
-    if kind is Kind.BYTES or (
-        kind is Kind.STRING and text
-    ):  # text was checked to be UTF-8 with the whole batch
-        return
+    if kind is Kind.BYTES or (kind is Kind.STRING and text):
+        return  # text was checked to be UTF-8 with the whole batch
     try:
         texts = payloads.cast(pa.string())
     except pa.ArrowInvalid:

@@ -78,9 +78,8 @@ class PutStream:
                     raise InvalidRequest("There is metadata without a batch.")
                 self._take(chunk.data, codec.read_note(_bytes(chunk.app_metadata)))
         finally:
-            self._queue.append(
-                None
-            )  # behind everything that was taken: it has been answered when the thread ends
+            # Behind everything that was taken: all of it has been answered when the thread ends.
+            self._queue.append(None)
             self._door.loop.call_soon_threadsafe(self._look)
             self._thread.join()
         if self._failed is not None:

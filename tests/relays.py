@@ -1,0 +1,70 @@
+"""Wires between clients and a broker, for tests to cut."""
+
+import socket
+import threading
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+
+class Relay(ABC):
+    """Passes TCP connections on to the broker, each direction in a thread of its own."""
+
+    def __init__(self, broker: tuple[str, int]) -> None:
+        self._broker = broker
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.place: tuple[str, int] = self._listener.getsockname()
+        self._wires: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    @abstractmethod
+    def limits(self) -> tuple[int, int]:
+        """For the next connection: how many bytes pass to the broker, and from it, before it may be cut."""
+
+    @abstractmethod
+    def pump(self, source: socket.socket, target: socket.socket, left: int) -> None:
+        """Pass on what comes, until it ends or is cut."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _hang_up(self._listener)
+        self._threads[0].join()
+        _hang_up(*self._wires)
+        for thread in self._threads:
+            thread.join()
+        for one in (self._listener, *self._wires):
+            one.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(self._broker)
+            except OSError:
+                client.close()
+                continue
+            sent, received = self.limits()
+            self._wires += [client, broker]
+            for ends in ((client, broker, sent), (broker, client, received)):
+                self._threads.append(threading.Thread(target=self._run, args=ends))
+                self._threads[-1].start()
+
+    def _run(self, source: socket.socket, target: socket.socket, left: int) -> None:
+        with suppress(OSError):
+            self.pump(source, target, left)
+        _hang_up(source, target)
+
+
+def _hang_up(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
