@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stafeta.doors.flight.client.async_connection import connect_async
     from stafeta.doors.flight.client.connection import connect
+    from stafeta.doors.flight.client.tls import Tls
     from stafeta.doors.zeromq.client import AsyncClient, Client, Message
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "Message", "__version__", "connect", "connect_async"]
+__all__ = ["AsyncClient", "Client", "Message", "Tls", "__version__", "connect", "connect_async"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,4 +26,8 @@ def __getattr__(name: str) -> Any:
         from stafeta.doors.flight.client.async_connection import connect_async
 
         return connect_async
+    if name == "Tls":
+        from stafeta.doors.flight.client.tls import Tls
+
+        return Tls
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

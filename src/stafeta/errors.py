@@ -96,6 +96,14 @@ class Lagging(StafetaError):
     """A live subscription fell further behind than is allowed."""
 
 
+class DataLoss(StafetaError):
+    """Messages that were to be read are gone."""
+
+
+class JavaMissing(StafetaError):
+    """Spark cannot start: there is no Java, or it is too old."""
+
+
 class BrokerClosed(StafetaError):
     """The broker is shutting down and takes nothing more."""
 
@@ -138,6 +146,10 @@ class Unavailable(NoReply):
 
 class Disconnected(StafetaError):
     """The connection to the broker is gone."""
+
+
+class Untrusted(Disconnected):
+    """Who answers at the broker's address is not known to be the broker."""
 
 
 class Cancelled(StafetaError):

@@ -9,7 +9,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from stafeta.broker.names import check_client, check_name
@@ -97,26 +97,49 @@ class Staging:
 
         pending.undo.append(undo)
 
-    def commit(self, producer: str, counter: int, parts: Iterable[str] | None = None) -> asyncio.Future[None]:
-        """Make the named parts of a transaction visible (None: all), unless it was committed before."""
+    def commit(
+        self, producer: str, counter: int, parts: Mapping[str, int | None] | Iterable[str] | None = None
+    ) -> asyncio.Future[None]:
+        """Make the named parts of a transaction visible (None: all), in this order, unless it was committed before.
+        Where parts come with numbers of rows, they must have so many."""
         if not self.is_done(producer, counter):
             staged = self._staged.get((producer, counter), [])
-            wanted = {record.part for record in staged} if parts is None else set(parts)
-            missing = wanted - {record.part for record in staged}
-            if missing:
-                raise NotStaged(
-                    f"Transaction {counter} of {producer!r} has no part {min(missing)!r}: it was never staged, or "
-                    "was dropped because it waited too long."
-                )
+            wanted = self._wanted(producer, counter, staged, parts)
             # All of them first: one that cannot be made must leave nothing promoted.
             topics = {name: self._made(name) for name in {r.topic for r in staged if r.part in wanted}}
-            for record in staged:
+            for record in sorted(staged, key=lambda record: wanted.get(record.part, 0)):
                 if record.part in wanted:
                     self._promote(topics[record.topic], record)
                 else:
                     self._broker.commits.pending.group.unstaged.append(record.id)
             self._finish(producer, counter)
         return self._broker.receipt()
+
+    def _wanted(
+        self,
+        producer: str,
+        counter: int,
+        staged: Sequence[StagedRecord],
+        parts: Mapping[str, int | None] | Iterable[str] | None,
+    ) -> dict[str, int]:
+        """The places of parts among those that are to be committed."""
+        rows: Counter[str] = Counter()
+        for record in staged:
+            rows[record.part] += record.rows
+        named = rows if parts is None else parts
+        expected = named if isinstance(named, Mapping) else dict.fromkeys(named)
+        for part, count in expected.items():
+            if part not in rows:
+                raise NotStaged(
+                    f"Transaction {counter} of {producer!r} has no part {part!r}: it was never staged, or was dropped "
+                    "because it waited too long."
+                )
+            if count is not None and count != rows[part]:
+                raise NotStaged(
+                    f"Part {part!r} of transaction {counter} of {producer!r} has {rows[part]} rows, not {count}: the "
+                    "others were never staged, or the transaction was aborted meanwhile."
+                )
+        return {part: place for place, part in enumerate(expected)}
 
     def abort(self, producer: str, counter: int) -> asyncio.Future[None]:
         """Drop what was staged under a transaction."""

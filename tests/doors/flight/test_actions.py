@@ -14,6 +14,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "subscribe": {"client": "somebody", "filter": "actions/#"},
     "unsubscribe": {"client": "somebody", "filter": "actions/#"},
     "ack": {"client": "somebody", "filter": "actions/#", "ranges": []},
+    "cursors": {"client": "somebody", "filter": "actions/#"},
     "topics": {},
     "stats": {},
     "sequence": {"producer": "somebody", "topic": "actions"},
@@ -32,7 +33,7 @@ WRONG_VALUES: dict[str, list[Any]] = {
 OPTIONAL: dict[str, dict[str, list[Any]]] = {
     "subscribe": {"from": ["now", 5, ""]},
     "topics": {"filter": WRONG_VALUES["filter"]},
-    "commit": {"parts": ["a", [5], {}]},
+    "commit": {"parts": ["a", [5], {"a": "5"}, {"a": -1}, {"a": True}]},
 }
 NO_OBJECTS = [b"{", b"[]", b"null", b"5", b'"text"', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000]
 
@@ -74,6 +75,24 @@ def test_the_actions_are_listed(peer: Peer) -> None:
     listed: list[Any] = list(peer.client.list_actions(peer.options))
     assert {one.type for one in listed} == set(RIGHT)
     assert all(one.description for one in listed)
+
+
+def test_a_subscriber_is_told_how_far_it_has_come(peer: Peer, topic: str, name: str) -> None:
+    filter_ = f"{topic}/#"
+    with refused() as told:
+        peer.act("cursors", client=name, filter=filter_)
+    assert told.error == "NotSubscribed"
+    body = json.dumps({"client": name, "filter": filter_}).encode()
+    peer.act("subscribe", client=name, filter=filter_)
+    assert peer.told("cursors", body) == []
+    peer.put_texts(f"{topic}/a", ["1", "2", "3"])
+    peer.put_texts(f"{topic}/b", ["1"])
+    peer.act("ack", client=name, filter=filter_, ranges=[[f"{topic}/a", None, 3]])
+    peer.act("ack", client=name, filter=filter_, ranges=[[f"{topic}/b", 1, 2]])
+    assert peer.told("cursors", body) == [
+        {"topic": f"{topic}/a", "floor": 3, "next": 4},
+        {"topic": f"{topic}/b", "floor": 2, "next": 2},
+    ]
 
 
 def test_topics_are_told(peer: Peer, topic: str, name: str) -> None:

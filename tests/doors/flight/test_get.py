@@ -1,5 +1,6 @@
 """What a ticket gives: ranges, columns, limits, order."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import flight
 
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import (
@@ -222,6 +224,37 @@ def test_messages_of_several_topics_come_in_the_order_of_publication(peer: Peer,
     batches = peer.batches(ticket | {"batch_rows": 64})
     assert max(batch.num_rows for batch in batches) <= 64
     assert pa.Table.from_batches(batches).equals(found)
+
+
+def test_columns_of_text_come_in_runs_where_that_is_asked_for(peer: Peer, topic: str) -> None:
+    texts = pa.array(["1", "2", "x", "y", "z"])
+    kinds = pa.array(["int", "int", "string", "string", "int"]).dictionary_encode()
+    peer.put_texts(f"{topic}/a", numbered(3))
+    peer.put(
+        f"{topic}/a", pa.RecordBatch.from_arrays([texts.slice(0, 4), kinds.slice(0, 4)], ["payload", "kind"])
+    )
+    for wanted in ({"topic": f"{topic}/a"}, {"filter": f"{topic}/#"}):
+        for more in ({}, {"batch_rows": 2}, {"limit": 5}, {"limit": 5, "batch_rows": 3}):
+            plain = peer.get({**wanted, **more})
+            runs = peer.get({**wanted, **more, "runs": True})
+            for field in runs.schema:
+                encoded = pa.types.is_run_end_encoded(field.type)
+                assert encoded == (field.name in ("topic", "producer", "source", "kind"))
+            assert {name: runs.column(name).to_pylist() for name in runs.schema.names} == plain.to_pydict()
+        peer.put_texts(f"{topic}/b", numbered(2))
+
+
+def test_batches_in_runs_say_where_they_begin(peer: Peer, topic: str) -> None:
+    peer.put_texts(topic, numbered(5))
+    ticket = json.dumps(
+        {"topic": topic, "from": 2, "batch_rows": 3, "runs": True, "columns": ["kind"]}
+    ).encode()
+    found = []
+    for chunk in peer.client.do_get(flight.Ticket(ticket), peer.options):
+        assert chunk.app_metadata is not None
+        assert chunk.data is not None
+        found.append((json.loads(chunk.app_metadata.to_pybytes()), chunk.data.num_rows))
+    assert found == [({"offset": 2}, 3), ({"offset": 5}, 1)]
 
 
 def test_a_reader_sees_what_was_there_when_it_began(place: Place, peer: Peer, topic: str) -> None:

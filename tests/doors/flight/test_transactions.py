@@ -71,6 +71,29 @@ def test_parts_that_are_not_named_are_dropped(peer: Peer, topic: str, name: str)
     assert peer.rows(topic) == 4
 
 
+def test_a_part_that_has_lost_rows_cannot_be_committed(peer: Peer, topic: str, name: str) -> None:
+    counter = begin(peer, name)
+    stage(peer, name, counter, "a", f"{topic}/1", numbered(3))
+    peer.act("abort", producer=name, counter=counter)
+    stage(peer, name, counter, "a", f"{topic}/2", numbered(2))
+    stage(peer, name, counter, "b", f"{topic}/2", numbered(1))
+    for parts in ({"a": 5}, {"a": 2, "b": 2}, {"a": 2, "c": 0}):
+        with refused() as told:
+            peer.act("commit", producer=name, counter=counter, parts=parts)
+        assert told.error == "NotStaged"
+    assert peer.get({"filter": f"{topic}/#"}).num_rows == 0
+    assert peer.act("commit", producer=name, counter=counter, parts={"b": 1, "a": 2})["committed"]
+    assert peer.texts(f"{topic}/2") == [*numbered(1), *numbered(2)]
+
+
+def test_parts_follow_each_other_as_they_are_named(peer: Peer, topic: str, name: str) -> None:
+    counter = begin(peer, name)
+    for part in ("second", "third", "first", "second"):
+        stage(peer, name, counter, part, topic, [part])
+    assert commit(peer, name, counter, "first", "second", "third")
+    assert peer.texts(topic) == ["first", "second", "second", "third"]
+
+
 def test_a_part_that_is_not_there_cannot_be_committed(peer: Peer, topic: str, name: str) -> None:
     counter = begin(peer, name)
     stage(peer, name, counter, "a", topic, numbered(2))

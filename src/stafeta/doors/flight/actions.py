@@ -63,6 +63,20 @@ async def ack(door: "FlightDoor", body: Body) -> list[Told]:
     return [{}]
 
 
+async def cursors(door: "FlightDoor", body: Body) -> list[Told]:
+    """client, filter: how far the subscriber has come on each topic."""
+    broker = door.broker
+    subscription = broker.subscription(client_of(body.text("client")), body.text("filter"))
+    body.end()
+    told = [
+        {"topic": topic.name, "floor": cursor.floor, "next": topic.visible}
+        for topic in door.topics(subscription.filter)
+        if (cursor := topic.cursors.get(subscription)) is not None
+    ]
+    await door.durable()  # what it stands on may not be yet
+    return told
+
+
 def _range(door: "FlightDoor", told: object) -> tuple[Topic, int, int]:
     match told:
         case [str() as name, int() | None as start, int() as stop] if (
@@ -134,7 +148,7 @@ async def begin(door: "FlightDoor", body: Body) -> list[Told]:
 async def commit(door: "FlightDoor", body: Body) -> list[Told]:
     """producer, counter, parts (optional): make what was staged visible, all at once."""
     producer, counter = body.text("producer"), body.number("counter", least=0)
-    parts = body.texts("parts", optional=True)
+    parts = body.counts("parts", optional=True)
     body.end()
     check_client(producer)
     staging = door.broker.staging
@@ -156,7 +170,7 @@ async def abort(door: "FlightDoor", body: Body) -> list[Told]:
 
 ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Told]]]]] = {
     action.__name__: action
-    for action in (subscribe, unsubscribe, ack, topics, stats, sequence, begin, commit, abort)
+    for action in (subscribe, unsubscribe, ack, cursors, topics, stats, sequence, begin, commit, abort)
 }
 
 

@@ -122,7 +122,7 @@ class Calls(flight.FlightServerBase):
             except BaseException:
                 self._door.leave()
                 raise
-            outflow = Outflow(wanted.columns, wanted.batch_rows, wanted.limit)
+            outflow = Outflow(wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs)
             return flight.GeneratorStream(outflow.schema, Sending(self._door, context, stream, outflow))
 
 

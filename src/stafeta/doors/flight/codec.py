@@ -51,6 +51,7 @@ class Ticket:
     limit: int | None = None
     follow: bool = False
     batch_rows: int = BATCH_ROWS
+    runs: bool = False
 
     @property
     def wanted(self) -> str:
@@ -124,6 +125,7 @@ def read_ticket(data: bytes) -> Ticket:
         limit=body.number("limit", least=0, optional=True),
         follow=follow,
         batch_rows=body.number("batch_rows", least=1, optional=True) or BATCH_ROWS,
+        runs=body.flag("runs"),
     )
     body.end()
     return ticket
@@ -264,6 +266,19 @@ class Body:
             key,
             lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
             "a list of texts",
+            optional=optional,
+        )
+
+    def counts(self, key: str, *, optional: bool = False) -> Any:
+        """Texts, in a list or with a number for each."""
+        return self._checked(
+            key,
+            lambda value: (
+                isinstance(value, list | dict)
+                and all(isinstance(one, str) for one in value)
+                and (isinstance(value, list) or all(type(one) is int and one >= 0 for one in value.values()))
+            ),
+            "a list of texts, or numbers by text",
             optional=optional,
         )
 

@@ -2,6 +2,8 @@
 
 1. A batch leaves as it was stored; what is constant in it is spelt out.
 2. Messages of several topics come in the order in which they were published, in one batch.
+3. Who asks for runs gets the columns of text run-end encoded: what is constant goes as one value. Of one topic, the
+   offset of a batch's first row is in its metadata, so that nobody needs the column.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,6 +26,7 @@ _FIELDS: Final[dict[str, Any]] = {
     "counter": pa.field("counter", pa.int64()),
     "position": pa.field("position", pa.int64(), nullable=False),
 }
+_compute: Any = pc  # its types do not know all of it
 _INDEX: Final = {
     "timestamp": TIME,
     "producer": PRODUCER,
@@ -33,18 +36,27 @@ _INDEX: Final = {
     "counter": COUNTER,
     "position": POSITION,
 }
+_RUNS: Final = frozenset(name for name, field in _FIELDS.items() if field.type == pa.string())
 _WORDS: Final = pa.array([kind.word for kind in Kind])
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([_FIELDS[name] for name in columns])
+def schema_of(columns: Sequence[str], *, runs: bool = False) -> pa.Schema:
+    fields = [_FIELDS[name] for name in columns]
+    return pa.schema([_in_runs(field) if runs and field.name in _RUNS else field for field in fields])
+
+
+def _in_runs(field: Any) -> Any:
+    return field.with_type(pa.run_end_encoded(pa.int32(), field.type))
 
 
 class Outflow:
     """One stream's batches: these columns, at most so many rows each."""
 
-    def __init__(self, columns: Sequence[str], batch_rows: int, limit: int | None) -> None:
-        self.schema = schema_of(columns)
+    def __init__(
+        self, columns: Sequence[str], batch_rows: int, limit: int | None, *, runs: bool = False
+    ) -> None:
+        self.schema = schema_of(columns, runs=runs)
+        self._runs = runs
         self._columns = columns
         self._rows = batch_rows
         self._left = limit
@@ -54,40 +66,50 @@ class Outflow:
     def done(self) -> bool:
         return self._left is not None and self._left <= 0
 
-    def batches(self, portion: Sequence[Batch]) -> Iterator[pa.RecordBatch]:
-        """What a stream hands out together."""
+    def batches(self, portion: Sequence[Batch]) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
+        """What a stream hands out together; in runs, with the metadata that says where it begins."""
         found = [as_columns(batch) for batch in portion]
         topic = found[0].topic
         if all(batch.topic == topic for batch in found):
             for batch in joined(found):
                 for start in range(batch.base, batch.end, self._rows):
-                    yield from self._within(self._made(batch.cut(start, start + self._rows)))
+                    if rows := self._within(min(self._rows, batch.end - start)):
+                        made = self._made(batch.cut(start, start + rows))
+                        yield (made, b'{"offset": %d}' % start) if self._runs else made
             return
-        merged = self._merged(found)
-        for start in range(0, merged.num_rows, self._rows):
-            yield from self._within(merged.slice(start, self._rows))
+        order = pc.sort_indices(pa.concat_arrays([batch.array(POSITION) for batch in found]))
+        columns = [pa.concat_arrays([self._plain(batch, name) for batch in found]) for name in self._columns]
+        for start in range(0, len(order), self._rows):
+            if rows := self._within(min(self._rows, len(order) - start)):
+                yield self._merged(columns, order.slice(start, rows))
 
-    def _within(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """What the limit leaves of a batch."""
+    def _within(self, rows: int) -> int:
+        """What the limit leaves of so many rows."""
         if self._left is not None:
-            batch = batch.slice(0, self._left)
-            self._left -= batch.num_rows
-        if batch.num_rows:
-            yield batch
+            rows = min(rows, self._left)
+            self._left -= rows
+        return rows
 
     def _made(self, batch: ColumnBatch) -> pa.RecordBatch:
         arrays = [self._array(batch, name) for name in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _merged(self, batches: list[ColumnBatch]) -> pa.RecordBatch:
-        order = pc.sort_indices(pa.concat_arrays([batch.array(POSITION) for batch in batches]))
-        arrays = [
-            pa.concat_arrays([self._array(batch, name) for batch in batches]).take(order)
-            for name in self._columns
-        ]
+    def _merged(self, columns: list[Any], order: Any) -> pa.RecordBatch:
+        arrays = []
+        for name, column in zip(self._columns, columns, strict=True):
+            array = column.take(order)
+            arrays.append(_compute.run_end_encode(array) if self._runs and name in _RUNS else array)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _array(self, batch: ColumnBatch, name: str) -> Any:
+        if not self._runs or name not in _RUNS:
+            return self._plain(batch, name)
+        if name == "topic" or not isinstance(batch.block.columns[_INDEX[name]], pa.Array):
+            value = self._plain(batch, name).slice(0, 1)
+            return pa.RunEndEncodedArray.from_arrays(pa.array([batch.count], pa.int32()), value)
+        return _compute.run_end_encode(self._plain(batch, name))
+
+    def _plain(self, batch: ColumnBatch, name: str) -> Any:
         if name == "offset":
             return counting(batch.base, batch.end)
         if name == "topic":

@@ -35,7 +35,7 @@ class Acks:
 
     def add(self, topic: str, start: int, stop: int) -> None:
         """Offsets from `start` up to, not including, `stop`."""
-        with self._bell:
+        with self._bell.lock:
             self.check()
             if self._closed:
                 raise Disconnected("The subscription was closed; what is acknowledged now comes again.")
@@ -90,7 +90,7 @@ class Acks:
                     pass
             except StafetaError as error:
                 log.warning("%s: an acknowledgement was refused: %s", self._link.address, error)
-                with self._bell:
+                with self._bell.lock:
                     self._error = error
                     self._running = self._sending = False
                     self._bell.ring()
@@ -108,7 +108,7 @@ class Acks:
 
     def _taken(self) -> Ranges | None:
         """What is to be acknowledged next, when it is time; None where there is nothing, and the thread is to end."""
-        with self._bell:
+        with self._bell.lock:
             self._sending = False
             self._bell.ring()
             idle = time.monotonic() + _IDLE

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from stafeta.doors.flight.client.address import ADDRESS
 from stafeta.doors.flight.client.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
 from stafeta.doors.flight.client.bell import left
 from stafeta.doors.flight.client.bookmark import Bookmark, Place
@@ -21,19 +22,27 @@ from stafeta.doors.flight.client.connection import (
     topic_infos,
 )
 from stafeta.doors.flight.client.data import Data
-from stafeta.doors.flight.client.link import ADDRESS, log, spawn
+from stafeta.doors.flight.client.link import log, spawn
 from stafeta.doors.flight.client.producer import HASTE, Producer
 from stafeta.doors.flight.client.publisher import Published
 from stafeta.doors.flight.client.reading import Reading
 from stafeta.doors.flight.client.subscription import Subscription
+from stafeta.doors.flight.client.tls import Tls
 from stafeta.errors import StafetaError
 
 
 class connect_async:  # noqa: N801 - it is called as a function is
     """`stafeta.connect` for asyncio: `await` it, or use it with `async with`."""
 
-    def __init__(self, address: str = ADDRESS, *, timeout: float = 30.0) -> None:
-        self._connection = AsyncConnection(address, timeout=timeout)
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        *,
+        timeout: float = 30.0,
+        token: str | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._connection = AsyncConnection(address, timeout=timeout, token=token, tls=tls)
 
     def __await__(self) -> Generator[Any, None, "AsyncConnection"]:
         return self._connected().__await__()
@@ -63,8 +72,15 @@ class AsyncConnection:
     all the same, and an action that has begun is finished.
     """
 
-    def __init__(self, address: str = ADDRESS, *, timeout: float = 30.0) -> None:
-        self._sync = Connection(address, timeout=timeout)
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        *,
+        timeout: float = 30.0,
+        token: str | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._sync = Connection(address, timeout=timeout, token=token, tls=tls)
 
     @property
     def address(self) -> str:
@@ -179,7 +195,7 @@ class AsyncConnection:
                 return counter
             return int((await self._ask("begin", {"producer": producer}))[0]["counter"])
 
-        return AsyncTransaction(self._sync._link, producer, begin)
+        return AsyncTransaction(self._sync._transaction, producer, begin)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
         """See `Connection.close`."""

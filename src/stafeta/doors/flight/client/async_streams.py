@@ -1,12 +1,12 @@
 """The asyncio twins of what a connection opens. Each is opened by `async with`, by `await`, or by its first use."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from stafeta.doors.flight.client.data import Data, batches
-from stafeta.doors.flight.client.link import Link, log, spawn
+from stafeta.doors.flight.client.link import log, spawn
 from stafeta.doors.flight.client.producer import HASTE, Producer
 from stafeta.doors.flight.client.subscription import Received, Subscription
 from stafeta.doors.flight.client.transaction import PART, Transaction
@@ -133,20 +133,22 @@ class AsyncSubscription(_Stream[Subscription]):
 class AsyncTransaction:
     """`Transaction` for asyncio."""
 
-    def __init__(self, link: Link, producer: str, begin: Callable[[], Awaitable[int]]) -> None:
-        self._link = link
+    def __init__(
+        self, make: Callable[[str, int], Transaction], producer: str, begin: Callable[[], Awaitable[int]]
+    ) -> None:
+        self._make = make
         self._producer = producer
         self._begin = begin
         self._made: Transaction | None = None
 
-    async def write(self, topic: str, data: Data, part: str = PART, kind: str | None = None) -> int:
+    async def write(self, topic: str | None, data: Data, part: str = PART, kind: str | None = None) -> int:
         """See `Transaction.write`."""
         found = await asyncio.wrap_future(spawn(batches, data, kind))
         transaction = await self._begun()
         shipper = transaction._shipper(part)
         return await shipper.bell.wait_async(transaction._writing(shipper, topic, found))
 
-    async def commit(self, parts: list[str] | None = None) -> bool:
+    async def commit(self, parts: Sequence[str] | Mapping[str, int] | None = None) -> bool:
         """See `Transaction.commit`."""
         transaction = await self._begun()
         return bool((await asyncio.wrap_future(transaction._committing(parts)))[0]["committed"])
@@ -180,5 +182,5 @@ class AsyncTransaction:
 
     async def _begun(self) -> Transaction:
         if self._made is None:
-            self._made = Transaction(self._link, self._producer, await self._begin())
+            self._made = self._make(self._producer, await self._begin())
         return self._made

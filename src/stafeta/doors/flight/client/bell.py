@@ -1,10 +1,12 @@
 """Waiting for what other threads do, by threads and by tasks of asyncio alike.
 
-1. State that several threads share is looked at and changed while its bell is held (`with bell`); whoever changes what
-   another may wait for rings. Where it is clear who that is, for every message, it wakes no others.
+1. State that several threads share is looked at and changed while its bell is held (`with bell.lock`); whoever changes
+   what another may wait for rings. Where it is clear who that is, for every message, it wakes no others.
 2. What waits is written once, as a generator: it runs with the bell held, yields for how many seconds it would wait at
    most (None: for ever) and is resumed when the bell has rung or that time is over. `wait` runs it in a thread, where
    Ctrl-C ends it, and `wait_async` in a task, where a cancellation does.
+3. Ctrl-C can come between any two steps of Python. The lock is held by `with` alone, on an object whose methods are in
+   C: `Condition.wait`, or an `__enter__` of our own, could be left half-way, and the lock held or let go for good.
 """
 
 import asyncio
@@ -12,18 +14,17 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from types import TracebackType
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
+_GLANCE: Final = 0.5  # seconds
 _T = TypeVar("_T")
 Waiting: TypeAlias = Generator[float | None, None, _T]
 
 
 class Bell:
     def __init__(self) -> None:
-        lock = threading.RLock()
-        self._condition = threading.Condition(lock)
-        self._threads = threading.Condition(lock)
+        self.lock = threading.RLock()
+        self._threads = threading.Condition(self.lock)
         self._listeners: set[Callable[[], object]] = set()
 
     def ring(self) -> None:
@@ -37,7 +38,6 @@ class Bell:
 
     def tell(self) -> None:
         """Wakes what waits."""
-        self._condition.notify_all()
         for listener in self._listeners:
             with suppress(RuntimeError):  # its event loop was closed meanwhile
                 listener()
@@ -48,14 +48,27 @@ class Bell:
 
     def wait(self, waiting: Waiting[_T]) -> _T:
         """Runs what waits in this thread."""
-        with self._condition:
-            try:
-                while True:
-                    self._condition.wait(next(waiting))
-            except StopIteration as end:
-                result: _T = end.value
-                return result
-            finally:
+        silence = threading.Lock()
+        silence.acquire()
+
+        def listener() -> None:
+            if silence.locked():
+                silence.release()
+
+        try:
+            with self.lock:
+                self._listeners.add(listener)
+            while True:
+                with self.lock:
+                    seconds = next(waiting)
+                # Ctrl-C that comes just before this would be seen only when it ends.
+                silence.acquire(timeout=_GLANCE if seconds is None else min(seconds, _GLANCE))
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+        finally:
+            with self.lock:
+                self._listeners.discard(listener)
                 waiting.close()
 
     async def wait_async(self, waiting: Waiting[_T]) -> _T:
@@ -66,12 +79,12 @@ class Bell:
         def listener() -> None:
             loop.call_soon_threadsafe(rung.set)
 
-        with self:
+        with self.lock:
             self._listeners.add(listener)
         try:
             while True:
                 rung.clear()
-                with self:
+                with self.lock:
                     seconds = next(waiting)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
@@ -80,17 +93,9 @@ class Bell:
             result: _T = end.value
             return result
         finally:
-            with self:
+            with self.lock:
                 self._listeners.discard(listener)
                 waiting.close()
-
-    def __enter__(self) -> None:
-        self._condition.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._condition.release()
 
 
 def left(deadline: float | None) -> float | None:

@@ -3,7 +3,7 @@
 import atexit
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -11,23 +11,28 @@ from uuid import uuid4
 from weakref import WeakSet
 
 import pyarrow as pa
+from pyarrow import flight
 
 from stafeta.doors.flight.client.acks import Acks
+from stafeta.doors.flight.client.address import ADDRESS
 from stafeta.doors.flight.client.bell import left
 from stafeta.doors.flight.client.bookmark import Bookmark, Place
 from stafeta.doors.flight.client.data import Data
-from stafeta.doors.flight.client.link import ADDRESS, Link, log
+from stafeta.doors.flight.client.link import Link, log
 from stafeta.doors.flight.client.producer import HASTE, Producer
 from stafeta.doors.flight.client.publisher import Published, Publisher
 from stafeta.doors.flight.client.reading import Reading
 from stafeta.doors.flight.client.rows import Rows
 from stafeta.doors.flight.client.subscription import Subscription
+from stafeta.doors.flight.client.tls import Tls
 from stafeta.doors.flight.client.transaction import Transaction
 from stafeta.errors import ConfigError, StafetaError
 
 BATCH_ROWS: Final = 10_000
 LINGER: Final = 0.005
 MAX_MEMORY: Final = 64 << 20
+_LEAVING: Final = 0.5  # seconds that threads which are about to end are waited for when Python does
+MAX_RANGES: Final = 1000  # of offsets in one acknowledgement
 
 
 class TopicInfo(NamedTuple):
@@ -40,10 +45,13 @@ class TopicInfo(NamedTuple):
     subscribers: int
 
 
-def connect(address: str = ADDRESS, *, timeout: float = 30.0) -> "Connection":
+def connect(
+    address: str = ADDRESS, *, timeout: float = 30.0, token: str | None = None, tls: Tls | None = None
+) -> "Connection":
     """Connect to a broker's Flight door. Waits until it answers; where it does not within `timeout` seconds, this and
-    everything else that waits raises `NoReply`."""
-    connection = Connection(address, timeout=timeout)
+    everything else that waits raises `NoReply`. An address `grpc+tls://…` is for TLS, with certificates as `tls` says.
+    A token goes with each call, as `authorization: Bearer …`."""
+    connection = Connection(address, timeout=timeout, token=token, tls=tls)
     connection.stats()
     log.info("%s: connected.", connection.address)
     return connection
@@ -52,10 +60,17 @@ def connect(address: str = ADDRESS, *, timeout: float = 30.0) -> "Connection":
 class Connection:
     """A way to a broker, for any number of threads. Whatever breaks on it is mended, and tried again."""
 
-    def __init__(self, address: str = ADDRESS, *, timeout: float = 30.0) -> None:
-        self._link = Link(address, timeout)
+    def __init__(
+        self,
+        address: str = ADDRESS,
+        *,
+        timeout: float = 30.0,
+        token: str | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._link = Link(address, timeout, token, tls)
         self._publisher = Publisher(self._link)
-        self._open: set[Producer | Subscription | Reading] = set()
+        self._open: set[Producer | Subscription | Reading | Transaction] = set()
         _connections.add(self)
 
     @property
@@ -139,7 +154,7 @@ class Connection:
         Without `follow` it ends at what is there."""
         check_start(start)
         if name is not None:
-            self._link.ask("subscribe", {"client": name, "filter": filter, "from": start})
+            self.hold(filter, name=name, start=start)
         subscription = self._subscription(filter, name, start, columns, follow)
         reading = subscription._reading
         try:
@@ -153,9 +168,31 @@ class Connection:
         """End a durable subscription: what the broker held for it is released."""
         self._link.ask("unsubscribe", {"client": name, "filter": filter})
 
+    def hold(self, filter: str, *, name: str, start: str = "latest") -> None:
+        """Make a durable subscription, without reading: the broker holds what comes. To repeat it changes nothing."""
+        check_start(start)
+        self._link.ask("subscribe", {"client": name, "filter": filter, "from": start})
+
+    def cursors(self, filter: str, *, name: str) -> dict[str, int]:
+        """How far a durable subscription has come: for each topic the offset below which everything is acknowledged."""
+        found = self._link.ask("cursors", {"client": name, "filter": filter})
+        return {one["topic"]: one["floor"] for one in found}
+
+    def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str) -> None:
+        """For a durable subscription, everything below these offsets of topics is done with; returns once that is on
+        the broker's disk."""
+        ranges = [[topic, None, offset] for topic, offset in done.items()]
+        for start in range(0, len(ranges), MAX_RANGES):
+            told = ranges[start : start + MAX_RANGES]
+            self._link.ask("ack", {"client": name, "filter": filter, "ranges": told})
+
     def topics(self, filter: str | None = None) -> list[TopicInfo]:
         """The broker's topics, or those that match a filter."""
         return topic_infos(self._link.ask("topics", {} if filter is None else {"filter": filter}))
+
+    def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
+        """What the door says of a topic or filter: its `get_flight_info` for this command."""
+        return self._link.describe(command)
 
     def stats(self) -> dict[str, Any]:
         """What the broker says of itself."""
@@ -165,7 +202,7 @@ class Connection:
         """Begin a transaction of a producer, or join the one with this counter."""
         if counter is None:
             counter = int(self._link.ask("begin", {"producer": producer})[0]["counter"])
-        return Transaction(self._link, producer, counter)
+        return self._transaction(producer, counter)
 
     def close(self, timeout: float | None = None) -> None:
         """Close what was opened on it, and end. May be repeated; `with` does it too."""
@@ -204,11 +241,16 @@ class Connection:
 
     # --- what the asyncio twin needs too
 
-    def _forget(self, one: Producer | Subscription) -> None:
+    def _transaction(self, producer: str, counter: int) -> Transaction:
+        transaction = Transaction(self._link, producer, counter, self._forget)
+        self._open.add(transaction)
+        return transaction
+
+    def _forget(self, one: Producer | Subscription | Transaction) -> None:
         self._open.discard(one)
 
     def _unfinished(self) -> list[Producer | Subscription]:
-        return [one for one in self._open if not isinstance(one, Reading)]
+        return [one for one in self._open if isinstance(one, Producer | Subscription)]
 
     def _shut(self) -> None:
         for one in tuple(self._open):
@@ -290,3 +332,7 @@ def _close_all() -> None:
             connection.close(HASTE)
         except StafetaError as error:
             log.warning("%s: not everything was sent: %s", connection.address, error)
+    deadline = time.monotonic() + _LEAVING
+    for thread in threading.enumerate():
+        if thread.name.startswith("stafeta-"):
+            thread.join(left(deadline))

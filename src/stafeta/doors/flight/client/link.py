@@ -4,6 +4,9 @@
    time that it waits before it connects again.
 2. A call that hangs cannot be interrupted, not even by Ctrl-C. So every call is made on a thread of its own, and who
    wants the answer waits for that.
+3. A token is a password: it goes with each call, and over a network only inside TLS.
+4. Who answers and is not trusted will hardly be so a second later: the first call says so at once. After that it is
+   trouble like any other, since certificates are renewed while programs run.
 """
 
 import json
@@ -13,17 +16,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
 from pyarrow import flight
 
+from stafeta.doors.flight.client.address import checked
 from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
-from stafeta.errors import ConfigError, Disconnected, NoReply, StafetaError, Unavailable
+from stafeta.doors.flight.client.tls import Tls
+from stafeta.errors import ConfigError, Disconnected, NoReply, StafetaError, Unavailable, Untrusted
 
-ADDRESS: Final = "grpc://127.0.0.1:8815"
-_PORT: Final = 8815
-_FORM: Final = re.compile(r"(?:grpc(?:\+tcp)?://)?(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+)(?::(\d{1,5}))?/?")
 _OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", -1),
@@ -33,6 +36,7 @@ _OPTIONS: Final = [
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _T = TypeVar("_T")
+_TOKEN: Final = re.compile(r"[!-~]+")
 _numbers = count(1)
 
 log = logging.getLogger("stafeta.client")
@@ -54,9 +58,15 @@ class Pauses:
 
 
 class Link:
-    def __init__(self, address: str, timeout: float) -> None:
-        self.address = _checked(address)
+    def __init__(
+        self, address: str, timeout: float, token: str | None = None, tls: Tls | None = None
+    ) -> None:
+        self.address = checked(address, token=token is not None, tls=tls is not None)
         self.timeout = _positive(timeout)
+        self._tls = (tls or Tls()).options() if self.address.startswith("grpc+tls:") else {}
+        # Arrow takes bytes only, its types know text only.
+        self._headers: Any = [] if token is None else [(b"authorization", b"Bearer " + _printable(token))]
+        self._trusted = False
         self.closed = threading.Event()
         self._client: flight.FlightClient | None = None
         self._lock = threading.Lock()
@@ -64,7 +74,11 @@ class Link:
     def open(self) -> flight.FlightClient:
         """A connection of its own. It is made when it is first used."""
         self.check()
-        return flight.FlightClient(self.address, generic_options=list(_OPTIONS))
+        return flight.FlightClient(self.address, generic_options=list(_OPTIONS), **self._tls)
+
+    def options(self, timeout: float | None = None) -> flight.FlightCallOptions:
+        """What every call on a connection has to be made with."""
+        return flight.FlightCallOptions(timeout=timeout, headers=self._headers)
 
     def check(self) -> None:
         """Raises where the link was closed."""
@@ -86,7 +100,7 @@ class Link:
 
     def ping(self, timeout: float) -> None:
         """Raises where the broker does not answer at once, or within the time given."""
-        self._act("stats", b"{}", timeout)
+        self._call(partial(_act, "stats", b"{}"), timeout)
 
     def no_reply(self, last: StafetaError | None, timeout: float | None = None) -> NoReply:
         """What to raise when the patience is over; `last` is what went wrong last."""
@@ -102,21 +116,36 @@ class Link:
     def log_trouble(self, error: StafetaError, pause: float) -> None:
         log.warning("%s: %s. Trying again in %.1f s.", self.address, str(error).rstrip("."), pause)
 
+    def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
+        """What the broker says of a topic or filter (get_flight_info)."""
+        self.check()
+        descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+        info: flight.FlightInfo = spawn(
+            self._insist, lambda client, options: client.get_flight_info(descriptor, options)
+        ).result()
+        return info
+
     def insist(self, action: str, body: Mapping[str, object]) -> list[dict[str, Any]]:
         """The same for a thread that nobody interrupts."""
         data = json.dumps(body).encode()
+        return self._insist(partial(_act, action, data))
+
+    def _insist(self, call: Callable[[flight.FlightClient, flight.FlightCallOptions], _T]) -> _T:
         deadline = time.monotonic() + self.timeout
         pauses = Pauses()
         last: StafetaError | None = None
         while True:
             try:
-                found = self._act(action, data, max(0.001, deadline - time.monotonic()))
+                found = self._call(call, max(0.001, deadline - time.monotonic()))
+                self._trusted = True
                 if last is not None:
                     log.info("%s: connected again.", self.address)
                 return found
             except StafetaError as error:
                 if not may_pass(error):
                     raise
+                if isinstance(error, Untrusted) and not self._trusted:
+                    raise Untrusted(f"The broker at {self.address} is not trusted: {error}.") from None
                 if last is None or str(error) != LATE:  # which says less than what came before
                     last = error
                 left = deadline - time.monotonic()
@@ -127,11 +156,12 @@ class Link:
             self.closed.wait(pause)
             self.check()
 
-    def _act(self, action: str, body: bytes, timeout: float) -> list[dict[str, Any]]:
+    def _call(
+        self, call: Callable[[flight.FlightClient, flight.FlightCallOptions], _T], timeout: float
+    ) -> _T:
         client = self._shared()
         try:
-            answers = client.do_action(flight.Action(action, body), flight.FlightCallOptions(timeout=timeout))
-            return [json.loads(answer.body.to_pybytes() or b"{}") for answer in answers]
+            return call(client, self.options(timeout))
         except TROUBLE as error:
             found = translated(error)
             if isinstance(found, Disconnected):
@@ -151,6 +181,13 @@ class Link:
                 self._client = None
 
 
+def _act(
+    action: str, body: bytes, client: flight.FlightClient, options: flight.FlightCallOptions
+) -> list[dict[str, Any]]:
+    answers = client.do_action(flight.Action(action, body), options)
+    return [json.loads(answer.body.to_pybytes() or b"{}") for answer in answers]
+
+
 def spawn(function: Callable[..., _T], *arguments: object) -> "Future[_T]":
     """Runs a function on a thread of its own, which nobody has to wait for when the program ends."""
     future: Future[_T] = Future()
@@ -168,11 +205,12 @@ def spawn(function: Callable[..., _T], *arguments: object) -> "Future[_T]":
     return future
 
 
-def _checked(address: str) -> str:
-    found = _FORM.fullmatch(address)
-    if found is None or int(found[2] or _PORT) > 65535:
-        raise ConfigError(f"{address!r} is no address of a Flight door; write it as {ADDRESS}.")
-    return f"grpc://{found[1]}:{found[2] or _PORT}"
+def _printable(token: str) -> bytes:
+    if not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            "A token is of visible ASCII characters, without spaces or line breaks; this one is not."
+        )
+    return token.encode()
 
 
 def _positive(timeout: float) -> float:

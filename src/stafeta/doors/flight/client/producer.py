@@ -117,7 +117,7 @@ class Producer:
         yield from self._shipper.waiting(lambda: order.acknowledged >= target, order, timeout)
 
     def _end(self) -> None:
-        with self._bell:
+        with self._bell.lock:
             self._rows.close()
             self._shipper.close()
         self._forget(self)

@@ -41,7 +41,7 @@ class Publisher:
             else [p for one in found for p in by_topic(one)]
         )
         order = Order()
-        with self.bell:
+        with self.bell.lock:
             for name, batch in parts:
                 self._shipper.add(order, name, batch)
         return self._waiting(order, len({name for name, _ in parts}) == 1)
@@ -53,5 +53,5 @@ class Publisher:
         return Published(order.first, order.last, order.acknowledged)
 
     def close(self) -> None:
-        with self.bell:
+        with self.bell.lock:
             self._shipper.close()

@@ -77,7 +77,7 @@ class Reading:
 
     def close(self) -> None:
         """End the stream. The bell is not held."""
-        with self.bell:
+        with self.bell.lock:
             self._ended = True
             self._inbox.clear()
             self._leave_behind()
@@ -106,7 +106,7 @@ class Reading:
 
     def _probed(self, probe: "Future[None]") -> None:
         error = probe.exception()
-        with self.bell:
+        with self.bell.lock:
             self._probe = None
             if error is None:
                 self._progress = time.monotonic()
@@ -156,7 +156,7 @@ class Reading:
             self._begin_at_the_end(turn)
         client = self._link.open()
         try:
-            reader = client.do_get(flight.Ticket(self.bookmark.ticket()))
+            reader = client.do_get(flight.Ticket(self.bookmark.ticket()), self._link.options())
             if not self._opened(reader, turn, pauses):
                 return True
             while not self.bookmark.done:
@@ -172,7 +172,7 @@ class Reading:
             client.close()
         if self.bookmark.follow and not self.bookmark.done:
             raise Disconnected("the broker has ended the stream")
-        with self.bell:
+        with self.bell.lock:
             if turn == self._turn:
                 self._ended = True
                 self._reader = None
@@ -186,19 +186,19 @@ class Reading:
             end = found[0]["next"] if found else 1
         else:
             end = self._link.insist("stats", {})[0]["position"]
-        with self.bell:
+        with self.bell.lock:
             if turn == self._turn:
                 self.bookmark.mark = end - 1
 
     def _opened(self, reader: flight.FlightStreamReader, turn: int, pauses: Pauses) -> bool:
         """Take note of a stream once it has begun."""
-        with self.bell:
+        with self.bell.lock:
             if turn != self._turn:
                 reader.cancel()
                 return False
             self._reader = reader
         schema = reader.schema
-        with self.bell:
+        with self.bell.lock:
             if turn != self._turn:
                 return False
             self.bookmark.has_begun = True
@@ -219,7 +219,7 @@ class Reading:
 
     def _put(self, batch: pa.RecordBatch | None, turn: int) -> bool:
         """Put a batch into the inbox when there is room; False where nobody wants it any more."""
-        with self.bell:
+        with self.bell.lock:
             self._progress = time.monotonic()
             while turn == self._turn and (self._size > _AHEAD or len(self._inbox) >= _BATCHES):
                 self.bell.pause(None)
@@ -235,7 +235,7 @@ class Reading:
 
     def _recover(self, error: StafetaError, turn: int, pauses: Pauses) -> bool:
         """Gets ready for another stream; False where this thread is to end."""
-        with self.bell:
+        with self.bell.lock:
             if turn != self._turn:
                 return False
             self._reader = None

@@ -4,7 +4,8 @@
    it is `Refused`. What can be done later is `Unavailable`.
 2. Without `extra_info` it was not the door who spoke: either the connection is gone (`Disconnected`), or something
    between the program and the door, Arrow or gRPC, said no (`Refused`).
-3. `Disconnected` and `Unavailable` are worth another try, the others are not.
+3. Where TLS is why the connection is gone, it is `Untrusted`, if that can be told.
+4. `Disconnected` and `Unavailable` are worth another try, the others are not.
 """
 
 import json
@@ -15,7 +16,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from stafeta import errors
-from stafeta.errors import Disconnected, OutOfSequence, Refused, StafetaError, Unavailable
+from stafeta.errors import Disconnected, OutOfSequence, Refused, StafetaError, Unavailable, Untrusted
 
 _GONE = (
     flight.FlightUnavailableError,
@@ -29,6 +30,21 @@ _WRAPPING = re.compile(
     re.DOTALL,
 )
 _FIRST_REASON = re.compile(r"^failed to connect to all addresses; last error: (UNKNOWN: )?")
+# What gRPC and OpenSSL, or BoringSSL, say where a handshake fails.
+_UNTRUSTED = (
+    (
+        re.compile(r"certificate[ _]verify[ _]failed(?:: )?([^:]*)", re.IGNORECASE),
+        r"its certificate is not accepted (\1). The TLS roots say which authorities are trusted",
+    ),
+    (
+        re.compile(r"Peer name (\S+) is not in peer certificate"),
+        r"its certificate is not for \1. If it is the broker all the same, the name in it is the TLS hostname to give",
+    ),
+    (
+        re.compile(r"wrong[ _]version[ _]number", re.IGNORECASE),
+        "it does not speak TLS. Without that, its address begins with grpc://",
+    ),
+)
 
 
 def translated(error: BaseException) -> StafetaError:
@@ -41,7 +57,7 @@ def translated(error: BaseException) -> StafetaError:
     if isinstance(error, flight.FlightTimedOutError):
         return Disconnected(LATE)
     if isinstance(error, _GONE) and not getattr(error, "extra_info", None):
-        return Disconnected(sentence(error))
+        return _untrusted(error) or Disconnected(sentence(error))
     return Refused(sentence(error))
 
 
@@ -64,6 +80,13 @@ def _said(error: BaseException) -> dict[str, Any] | None:
     except ValueError:
         return None
     return said if isinstance(said, dict) and isinstance(said.get("message"), str) else None
+
+
+def _untrusted(error: BaseException) -> Untrusted | None:
+    for sign, meaning in _UNTRUSTED:
+        if (found := sign.search(sentence(error))) is not None:
+            return Untrusted(found.expand(meaning))
+    return None
 
 
 def _of_the_door(error: BaseException, said: dict[str, Any]) -> StafetaError:

@@ -112,7 +112,7 @@ class Rows:
 
     def _ring(self) -> bool:
         """Wake the thread that sends; whether there is no more room."""
-        with self.shipper.bell:
+        with self.shipper.bell.lock:
             self.check()
             self._alarm = self._in + PIECE // 4
             self._full = len(self._list) + self._batch_rows
@@ -171,7 +171,7 @@ class Rows:
 
     def _add(self, batches: list[pa.RecordBatch], rows: int, size: int) -> None:
         """Hand batches over, which were rows of so many bytes. Cutting is locked."""
-        with self.shipper.bell:
+        with self.shipper.bell.lock:
             self.order.check()
             for batch in batches:
                 self.shipper.add(self.order, self._topic, batch)

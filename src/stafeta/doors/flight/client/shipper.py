@@ -122,7 +122,7 @@ class Shipper:
                         return
         except Exception as error:  # noqa: BLE001 - whoever waits is told
             log.exception("The producer has failed.")
-            with self.bell:
+            with self.bell.lock:
                 if turn == self._turn:
                     self._give_up(Refused(f"The client has failed: {error!r}."))
 
@@ -130,12 +130,11 @@ class Shipper:
         """Send over one stream, for as long as there is something to send and it holds."""
         client = self.link.open()
         try:
-            with self.bell:
+            with self.bell.lock:
                 if turn != self._turn or not self.parcels:
                     return
                 schema = self.parcels.first.batch.schema
-            options = flight.FlightCallOptions(timeout=_DEADLINE)
-            writer, answers = client.do_put(self._descriptor, schema, options)
+            writer, answers = client.do_put(self._descriptor, schema, self.link.options(_DEADLINE))
             stream = self._begin(schema, turn)
             if stream is None:
                 return
@@ -149,14 +148,14 @@ class Shipper:
                     writer.done_writing()
                 self._hear_out(stream)
             writer.close()  # raises what the stream has ended with
-            with self.bell:
+            with self.bell.lock:
                 if stream is self._stream and self.parcels.written:
                     raise Disconnected("the stream has ended before everything was answered")
         finally:
             client.close()
 
     def _begin(self, schema: pa.Schema, turn: int) -> _Stream | None:
-        with self.bell:
+        with self.bell.lock:
             if turn != self._turn:
                 return None
             self.parcels.written = 0
@@ -175,7 +174,7 @@ class Shipper:
         """The next parcel to write on the stream, or without one, any that has to be written; waits for it. None when
         the stream is to be finished, or the thread to end."""
         while True:
-            with self.bell:
+            with self.bell.lock:
                 while True:
                     if turn != self._turn or (stream is not None and (stream.ended or stream.broken)):
                         return None
@@ -203,7 +202,7 @@ class Shipper:
             try:
                 self._source.cut()
             except StafetaError as error:
-                with self.bell:
+                with self.bell.lock:
                     self._source.fail(error)
                     self.bell.ring()
 
@@ -218,7 +217,7 @@ class Shipper:
         try:
             while (answer := answers.read()) is not None:
                 told: dict[str, Any] = json.loads(answer.to_pybytes())
-                with self.bell:
+                with self.bell.lock:
                     if stream is not self._stream or stream.broken:
                         continue
                     if "error" in told or not self.parcels.written:  # the stream ends once it is finished
@@ -233,7 +232,7 @@ class Shipper:
         except (*TROUBLE, ValueError):
             pass  # the writer is told the same when it closes the stream, or that answers are missing
         finally:
-            with self.bell:
+            with self.bell.lock:
                 stream.ended = True
                 self.bell.ring()
 
@@ -246,13 +245,13 @@ class Shipper:
 
     def _hear_out(self, stream: _Stream) -> None:
         """Waits for the last answer of a stream that nothing more is written on."""
-        with self.bell:
+        with self.bell.lock:
             while not stream.ended:
                 self.bell.pause(None)
 
     def _recover(self, error: StafetaError, turn: int, pauses: Pauses) -> bool:
         """Gets ready for another stream; False where this thread is to end."""
-        with self.bell:
+        with self.bell.lock:
             if turn != self._turn:
                 return False
             self._stream = None

@@ -163,6 +163,6 @@ class Subscription:
         self._closed = True
         self._reading.close()
         if self._acks is not None:
-            with self._bell:
+            with self._bell.lock:
                 self._acks.close()
         self._forget(self)

@@ -1,11 +1,12 @@
 """Transactions: messages of any number of topics that become visible together, and once."""
 
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self
 
 from stafeta.doors.flight.client.bell import Waiting
-from stafeta.doors.flight.client.data import Data, batches
+from stafeta.doors.flight.client.data import Data, batches, by_topic
 from stafeta.doors.flight.client.link import Link, log
 from stafeta.doors.flight.client.orders import Order
 from stafeta.doors.flight.client.shipper import Shipper
@@ -21,22 +22,27 @@ class Transaction:
     their counters: a program that was killed asks for one anew, and gets the one that was not committed again.
     """
 
-    def __init__(self, link: Link, producer: str, counter: int) -> None:
+    def __init__(
+        self, link: Link, producer: str, counter: int, forget: "Callable[[Transaction], None]"
+    ) -> None:
         self.producer = producer
         self.counter = counter
         self.parts: list[str] = []
         """The parts that were written here."""
         self._link = link
+        self._forget = forget
         self._shippers: dict[str, Shipper] = {}
 
-    def write(self, topic: str, data: Data, part: str = PART, kind: str | None = None) -> int:
-        """Put messages aside for a topic; returns how many, once they are on disk. Workers that write side by side name
-        parts of their own, and whoever commits names those that count."""
+    def write(self, topic: str | None, data: Data, part: str = PART, kind: str | None = None) -> int:
+        """Put messages aside for a topic; returns how many, once they are on disk. Without a topic, a column topic
+        names one for each row. Workers that write side by side name parts of their own, and whoever commits names those
+        that count."""
         shipper = self._shipper(part)
         return shipper.bell.wait(self._writing(shipper, topic, batches(data, kind)))
 
-    def commit(self, parts: list[str] | None = None) -> bool:
-        """Make the parts visible: those written here, unless others are named. False where that was done before."""
+    def commit(self, parts: Sequence[str] | Mapping[str, int] | None = None) -> bool:
+        """Make the parts visible: those written here, unless others are named. With a number of rows for each, they
+        must have so many. False where that was done before."""
         return bool(self._committing(parts).result()[0]["committed"])
 
     def abort(self) -> None:
@@ -64,24 +70,27 @@ class Transaction:
             self.parts.append(part)
         return self._shippers[part]
 
-    def _writing(self, shipper: Shipper, topic: str, found: list[Any]) -> Waiting[int]:
+    def _writing(self, shipper: Shipper, topic: str | None, found: list[Any]) -> Waiting[int]:
         order = Order()
         for batch in found:
-            shipper.add(order, topic, batch)
+            for name, rows in by_topic(batch) if topic is None else [(topic, batch)]:
+                shipper.add(order, name, rows)
         yield from shipper.waiting(lambda: not order.parcels, order)
         return order.acknowledged
 
-    def _committing(self, parts: list[str] | None) -> "Future[list[dict[str, Any]]]":
-        self._finish()
+    def _committing(self, parts: Sequence[str] | Mapping[str, int] | None) -> "Future[list[dict[str, Any]]]":
+        self._end()
         named = self.parts if parts is None else parts
         body = {"producer": self.producer, "counter": self.counter, "parts": named}
         return self._link.start("commit", body)
 
     def _aborting(self) -> "Future[list[dict[str, Any]]]":
-        self._finish()
+        self._end()
         return self._link.start("abort", {"producer": self.producer, "counter": self.counter})
 
-    def _finish(self) -> None:
+    def _end(self) -> None:
+        """Nothing more is written. The bells are not held."""
+        self._forget(self)
         for shipper in self._shippers.values():
-            with shipper.bell:
+            with shipper.bell.lock:
                 shipper.close()
