@@ -16,6 +16,12 @@ INNERMOST = {"stafeta.columns", "stafeta.errors", "stafeta.message"}
 ALLOWED = {
     "stafeta.store": INNERMOST,
     "stafeta.broker": {*INNERMOST, "stafeta.store.port", "stafeta.logs"},
+    "stafeta.pipeline": {
+        *INNERMOST,
+        "stafeta.broker.names",
+        "stafeta.doors.flight.client",
+        "stafeta.units",
+    },
     "stafeta.config": {"stafeta.errors", "stafeta.units", "stafeta.broker.names"},
     **{
         f"stafeta.doors.{door.name}": {
@@ -49,7 +55,7 @@ def test_a_package_imports_only_what_lies_further_in(package: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["put", "get", "sub", "unsub", "topics", "shell", "serve", "devices", "bench"]
+    "command", ["put", "get", "sub", "unsub", "topics", "shell", "serve", "devices", "bench", "spark"]
 )
 def test_the_command_line_and_the_client_start_without_heavy_imports(command: str) -> None:
     script = (

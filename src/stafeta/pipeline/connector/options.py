@@ -1,0 +1,322 @@
+"""What a query may say to `format("stafeta")`. (docs/spark.md)
+
+1. Names are as Spark's Kafka source has them wherever the meaning is the same. Spark does not tell large letters from
+   small.
+2. An option that is not known is an error: a misspelt one would otherwise be overlooked.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from stafeta.broker.names import check_client, check_filter, check_name, matcher
+from stafeta.doors.flight.client.address import ADDRESS, checked
+from stafeta.errors import ConfigError, InvalidName
+from stafeta.message import Kind
+from stafeta.units import parse_count, parse_duration
+
+if TYPE_CHECKING:
+    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.doors.flight.client.link import Link
+    from stafeta.doors.flight.client.tls import Tls
+
+Edge: TypeAlias = Literal["earliest", "latest"]
+Offset: TypeAlias = int | Edge
+NEW_TOPICS: Final = "new topics"
+"""A key of a stream's offsets, beside the topics: it has a space in it, which no topic has."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FOR_BATCH: Final = ("endingOffsets", "endingTimestamp", "pushdown")
+_FOR_STREAMS: Final = ("durable", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_FOR_WRITES: Final = ("txnAppId", "txnVersion")
+_SPARKS_OWN: Final = {"checkpointlocation", "queryname"}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the broker is, and who asks."""
+
+    broker: str = ADDRESS
+    timeout: float = 120.0
+    token: str | None = field(default=None, repr=False)
+    roots: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    hostname: str | None = None
+
+    def connect(self) -> "Connection":
+        """A connection, which is made when it is first used."""
+        from stafeta.doors.flight.client.connection import Connection
+
+        return Connection(self.broker, timeout=self.timeout, token=self.token, tls=self._tls())
+
+    def link(self) -> "Link":
+        """The same for who makes the calls himself."""
+        from stafeta.doors.flight.client.link import Link
+
+        return Link(self.broker, self.timeout, token=self.token, tls=self._tls())
+
+    def _tls(self) -> "Tls | None":
+        if not (self.roots or self.certificate or self.key or self.hostname):
+            return None
+        from stafeta.doors.flight.client.tls import Tls
+
+        return Tls(self.roots, self.certificate, self.key, self.hostname)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where reading begins or ends: an edge or offsets by topic, or a time."""
+
+    offsets: Edge | Mapping[str, Offset]
+    time: int | None = None
+    """Microseconds since 1970; goes before the offsets."""
+
+    def of(self, topic: str, otherwise: Edge) -> Offset:
+        """The place in a topic, where no time is given."""
+        if isinstance(self.offsets, str):
+            return self.offsets
+        return self.offsets.get(topic, otherwise)
+
+
+@dataclass(frozen=True)
+class Reading:
+    address: Address
+    filters: tuple[str, ...]
+    start: Place
+    end: Place
+    max_offsets: int | None
+    min_offsets: int | None
+    max_delay: float
+    min_partitions: int
+    max_records: int | None
+    fail_on_data_loss: bool
+    durable: str | None
+    columns: tuple[str, ...] | None
+    decode: bool
+    batch_rows: int | None
+    pushdown: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, streaming: bool) -> "Reading":
+        given = _Given(options, "reading")
+        given.refuse(_FOR_BATCH if streaming else _FOR_STREAMS, "batch reads" if streaming else "streams")
+        address = _address(given)
+        filters = given.take("subscribe", _filters, ())
+        start = Place(
+            given.take("startingOffsets", _offsets, "latest" if streaming else "earliest"),
+            given.take("startingTimestamp", _time),
+        )
+        reading = cls(
+            address,
+            filters,
+            start,
+            Place(given.take("endingOffsets", _offsets, "latest"), given.take("endingTimestamp", _time)),
+            given.take("maxOffsetsPerTrigger", _positive),
+            given.take("minOffsetsPerTrigger", _positive),
+            given.take("maxTriggerDelay", parse_duration, 15 * 60.0),
+            given.take("minPartitions", _positive, 1),
+            given.take("maxRecordsPerPartition", _positive),
+            given.take("failOnDataLoss", _flag, True),
+            given.take("durable", _client),
+            given.take("columns", _names),
+            given.take("decode", _flag, False),
+            given.take("batchRows", _positive),
+            given.take("pushdown", _flag, False),
+        )
+        given.end()
+        if not filters:
+            raise ConfigError(
+                "The option 'subscribe' is missing: name a topic or a filter, such as 'upb/+/temperature'."
+            )
+        for option, place in (("startingOffsets", reading.start), ("endingOffsets", reading.end)):
+            for topic in () if isinstance(place.offsets, str) else place.offsets:
+                if not any(matcher(filter_)(topic) for filter_ in filters):
+                    raise ConfigError(
+                        f"The option {option!r} names the topic {topic!r}, which {', '.join(filters)!r} does not match."
+                    )
+        if (
+            reading.min_offsets is not None
+            and reading.max_offsets is not None
+            and reading.min_offsets > reading.max_offsets
+        ):
+            raise ConfigError("The option 'minOffsetsPerTrigger' is above 'maxOffsetsPerTrigger'.")
+        return reading
+
+
+@dataclass(frozen=True)
+class Writing:
+    address: Address
+    topic: str | None
+    kind: str | None
+    transaction: tuple[str, int] | None
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, streaming: bool) -> "Writing":
+        given = _Given(options, "writing")
+        if streaming:
+            given.refuse(_FOR_WRITES, "batch writes: a stream's sink has its query id and batch id")
+        address = _address(given)
+        topic, kind = given.take("topic", _topic), given.take("kind", _kind)
+        name, version = given.take("txnAppId", _client), given.take("txnVersion", parse_count)
+        given.end()
+        if (name is None) != (version is None):
+            raise ConfigError("The options 'txnAppId' and 'txnVersion' go together: give both, or none.")
+        transaction = None if name is None or version is None else (name, version)
+        return cls(address, topic, kind, transaction)
+
+
+class Misplaced(ConfigError):
+    """An option that is for a stream, or for a batch, where it is the other."""
+
+
+class _Given:
+    """The options as Spark gives them, of which each is to be taken."""
+
+    def __init__(self, options: Mapping[str, str], what: str) -> None:
+        self._left = {name.lower(): value for name, value in options.items()}
+        self._what = what
+        self._known: list[str] = []
+
+    def take(self, name: str, parse: Callable[[str], Any], default: Any = None) -> Any:
+        self._known.append(name)
+        text = self._left.pop(name.lower(), None)
+        if text is None:
+            return default
+        try:
+            return parse(text)
+        except (ConfigError, InvalidName) as error:
+            raise ConfigError(f"The option {name!r}: {error}") from None
+
+    def refuse(self, names: Iterable[str], purpose: str) -> None:
+        for name in names:
+            if name.lower() in self._left:
+                raise Misplaced(f"The option {name!r} does not count here: it is for {purpose}.")
+
+    def end(self) -> None:
+        for name in self._left.keys() - _SPARKS_OWN:
+            if name == "path":
+                raise ConfigError(
+                    "A topic is no path: name it with option('subscribe', …) to read and option('topic', …) to write."
+                )
+            near = get_close_matches(name, [known.lower() for known in self._known], 1)
+            meant = [known for known in self._known if known.lower() in near]
+            hint = f"; did you mean {meant[0]!r}?" if meant else f"; there are {', '.join(self._known)}."
+            raise ConfigError(f"There is no option {name!r} for {self._what}{hint}")
+
+
+def offsets_of(value: object) -> dict[str, Offset]:
+    """Offsets by topic, as they are written in JSON."""
+    if not isinstance(value, dict):
+        raise ConfigError(f"{value!r} is no object of offsets by topic.")
+    return {topic: _offset(topic, place) for topic, place in value.items() if topic != NEW_TOPICS}
+
+
+def _offset(topic: str, place: object) -> Offset:
+    check_name(topic)
+    match place:
+        case "earliest" | -2:
+            return "earliest"
+        case "latest" | -1:
+            return "latest"
+        case bool():
+            pass
+        case int() if place >= 0:
+            return max(place, 1)
+    raise ConfigError(
+        f"{place!r} is no offset of {topic!r}; write 1 or more, or -2 for 'earliest' and -1 for 'latest'."
+    )
+
+
+def _address(given: _Given) -> Address:
+    return Address(
+        given.take("broker", checked, Address.broker),
+        given.take("timeout", _timeout, Address.timeout),
+        given.take("token", str),
+        given.take("tlsRoots", str),
+        given.take("tlsCertificate", str),
+        given.take("tlsKey", str),
+        given.take("tlsHostname", str),
+    )
+
+
+def _offsets(text: str) -> Edge | dict[str, Offset]:
+    plain = text.strip()
+    if plain.lower() in ("earliest", "latest"):
+        return "earliest" if plain.lower() == "earliest" else "latest"
+    try:
+        return offsets_of(json.loads(plain))
+    except ValueError:
+        raise ConfigError(
+            f"{text!r} is neither 'earliest' nor 'latest' nor offsets by topic, such as {{\"upb/hall\": 23}}."
+        ) from None
+
+
+def _time(text: str) -> int:
+    plain = text.strip()
+    if plain.removeprefix("-").isdecimal():
+        return int(plain) * 1000
+    try:
+        time = datetime.fromisoformat(plain)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ConfigError(
+            f"{text!r} is no time; write milliseconds since 1970, or ISO 8601 with a zone: 2026-11-16T08:00:00Z."
+        )
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ConfigError(f"{text!r} has an empty name in it; put one comma between two names.")
+    return names
+
+
+def _filters(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(_names(text)))
+    for name in names:
+        check_filter(name)
+    return names
+
+
+def _topic(text: str) -> str:
+    check_name(text)
+    return text
+
+
+def _client(text: str) -> str:
+    check_client(text)
+    return text
+
+
+def _kind(text: str) -> str:
+    words = [kind.word for kind in Kind]
+    if text not in words:
+        raise ConfigError(f"{text!r} is no kind; there are {', '.join(words)}.")
+    return text
+
+
+def _positive(text: str) -> int:
+    count = parse_count(text)
+    if count < 1:
+        raise ConfigError("It must be 1 or more.")
+    return count
+
+
+def _timeout(text: str) -> float:
+    seconds = parse_duration(text)
+    if not seconds:
+        raise ConfigError("It must be more than nothing.")
+    return seconds
+
+
+def _flag(text: str) -> bool:
+    plain = text.strip().lower()
+    if plain not in ("true", "false"):
+        raise ConfigError(f"{text!r} is neither true nor false.")
+    return plain == "true"

@@ -1,0 +1,204 @@
+"""What a task does to read: it goes through its ranges, and counts what it gets.
+
+1. Batches are read on the task's own thread, one after the other: Spark takes them as fast as it can, and a thread that
+   reads ahead would cost more than it gains.
+2. When a stream breaks the next one goes on after the last row. A broker that does not answer is waited for.
+3. What the task knows is not sent: topic and offset. What repeats is sent once for a batch.
+"""
+
+import gc
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import flight
+
+from stafeta.columns import counting
+from stafeta.doors.flight.client.link import Link, Pauses, spawn
+from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
+from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
+from stafeta.pipeline.connector.columns import PLAIN, needed
+from stafeta.pipeline.connector.decoding import decoded
+from stafeta.pipeline.connector.options import Reading
+from stafeta.pipeline.connector.planning import Range, Task, lost
+from stafeta.pipeline.connector.pushdown import Wanted
+
+_compute: Any = pc  # its types do not know all of it
+_KNOWN: Final = frozenset({"topic", "offset"})
+
+
+def batches(
+    options: Reading, schema: pa.Schema, task: Task, wanted: Wanted | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in the columns of the schema."""
+    spare_the_collector()
+    wanted = wanted or Wanted()
+    shape = _Shape(schema, wanted)
+    link = options.address.link()
+    try:
+        for one in task.ranges:
+            count = 0
+            for offset, batch in _Stream(link, one, shape.asked, options.batch_rows):
+                made = shape.made(batch, one.topic, offset)
+                count += batch.num_rows
+                if made.num_rows:
+                    yield made
+            if count < one.rows and options.fail_on_data_loss:
+                raise lost(one, one.rows - count)
+    finally:
+        link.close()
+
+
+def spare_the_collector() -> None:
+    """After each task, a Python worker of Spark's collects garbage, and takes some 40 ms to look at all modules. What
+    is there now is here to stay, and is not looked at again."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
+class _Shape:
+    """Turns batches of the broker's into those that Spark expects."""
+
+    def __init__(self, schema: pa.Schema, wanted: Wanted) -> None:
+        self._schema = schema
+        self._wanted = wanted
+        names = [*dict.fromkeys((*needed(schema.names), *sorted(wanted.columns)))]
+        self._names = names
+        self.asked = [name for name in names if name not in _KNOWN] or ["kind"]  # of which least is sent
+        self._repeats: dict[str, tuple[str, Any]] = {}  # of a column: the value, and an array full of it
+
+    def made(self, batch: pa.RecordBatch, topic: str, offset: int) -> pa.RecordBatch:
+        columns: dict[str, Any] = {}
+        for name in self._names:
+            if name == "topic":
+                columns[name] = self._repeated(name, topic, batch.num_rows)
+            elif name == "offset":
+                columns[name] = counting(offset, offset + batch.num_rows)
+            else:
+                columns[name] = self._plain(name, batch.column(name))
+        if self._wanted.columns:
+            rows = self._wanted.rows(pa.RecordBatch.from_pydict(columns))
+            columns = {name: rows.column(name) for name in self._names}
+        arrays = [
+            columns[name] if name in PLAIN else decoded(name, columns["kind"], columns["payload"])
+            for name in self._schema.names
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _plain(self, name: str, column: Any) -> Any:
+        if not isinstance(column, pa.RunEndEncodedArray):
+            return column
+        if len(column.run_ends) == 1 and not column.offset:
+            return self._repeated(name, column.values[0].as_py(), len(column))
+        return _compute.run_end_decode(column)
+
+    def _repeated(self, name: str, value: str, count: int) -> Any:
+        """Mostly the same as the last time: then it is there already."""
+        known, array = self._repeats.get(name, ("", None))
+        if array is None or known != value or len(array) < count:
+            array = pa.repeat(pa.scalar(value), count)
+            self._repeats[name] = value, array
+        return array.slice(0, count)
+
+
+class _Stream:
+    """The batches of a range, over as many `do_get` streams as it takes. They end where the messages are gone."""
+
+    def __init__(self, link: Link, one: Range, columns: list[str], batch_rows: int | None) -> None:
+        self._link = link
+        self._range = one
+        self._ticket: dict[str, object] = {
+            "topic": one.topic,
+            "to": one.stop,
+            "columns": columns,
+            "runs": True,
+        }
+        if batch_rows is not None:
+            self._ticket["batch_rows"] = batch_rows
+        self._next = one.start
+
+    def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        pauses = Pauses()
+        progress = time.monotonic()
+        while self._next < self._range.stop:
+            try:
+                for offset, batch in self._one():
+                    self._next = offset + batch.num_rows
+                    pauses.reset()
+                    yield offset, batch
+                    progress = time.monotonic()
+                return
+            except Lagging:
+                continue  # with what is still there
+            except (NoSuchTopic, NoSuchOffset):
+                return  # which whoever counts finds out
+            except StafetaError as error:
+                if not may_pass(error):
+                    raise
+                left = progress + self._link.timeout - time.monotonic()
+                if left <= 0:
+                    raise self._link.no_reply(error) from None
+                pause = min(pauses.longer(), left)
+                self._link.log_trouble(error, pause)
+                time.sleep(pause)
+
+    def _one(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """One stream, up to its end: batches, and the offsets of their first rows."""
+        try:
+            ticket = flight.Ticket(json.dumps({**self._ticket, "from": self._next}).encode())
+            with (
+                self._link.open() as client,
+                _Watch(self._opened(client, ticket), self._link.timeout) as reader,
+            ):
+                while (chunk := reader.next()) is not None:
+                    yield json.loads(chunk.app_metadata.to_pybytes())["offset"], chunk.data
+        except TROUBLE as error:
+            raise translated(error) from None
+
+    def _opened(self, client: flight.FlightClient, ticket: flight.Ticket) -> flight.FlightStreamReader:
+        """A stream that has begun; that cannot be told to give up either."""
+        opening = spawn(client.do_get, ticket, self._link.options())
+        try:
+            return opening.result(self._link.timeout)
+        except TimeoutError:
+            raise Disconnected(LATE) from None
+
+
+class _Watch:
+    """A reader that gives up where nothing comes for as long as the timeout says: a call cannot be told to."""
+
+    def __init__(self, reader: flight.FlightStreamReader, timeout: float) -> None:
+        self._reader = reader
+        self._timeout = timeout
+        self._waits_since: float | None = None
+        self._ended = threading.Event()
+
+    def __enter__(self) -> "_Watch":
+        threading.Thread(target=self._watch, name="stafeta-watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        with suppress(*TROUBLE):
+            self._reader.cancel()
+
+    def next(self) -> Any | None:
+        self._waits_since = time.monotonic()
+        try:
+            return self._reader.read_chunk()
+        except StopIteration:
+            return None
+        finally:
+            self._waits_since = None
+
+    def _watch(self) -> None:
+        while not self._ended.wait(min(1.0, self._timeout)):
+            since = self._waits_since
+            if since is not None and time.monotonic() > since + self._timeout:
+                self._reader.cancel()
+                return

@@ -1,0 +1,113 @@
+"""Writing to topics, each row once.
+
+1. A task puts its rows aside in the broker, as a part of a transaction whose name no other attempt has. The driver
+   names the parts of the attempts that count, and makes them visible together.
+2. A micro-batch is the transaction (query id, batch id), a batch write one of its own, or the one that the options
+   name. The broker commits a transaction once, so a batch that is replayed changes nothing, and is not even staged.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from stafeta.errors import OutOfSequence, StafetaError
+from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.telling import told
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PRODUCER = "spark/"
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task has put aside."""
+
+    producer: str
+    counter: int
+    part: str
+    rows: int
+    is_done: bool
+    """The transaction was committed before."""
+
+
+class StreamSink(DataSourceStreamArrowWriter):
+    def __init__(self, options: Writing) -> None:
+        self._options = options
+
+    @told
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:  # type: ignore[override]  # as Spark has it
+        context = TaskContext.get()
+        query = context and context.getLocalProperty("sql.streaming.queryId")
+        batch = context and context.getLocalProperty("streaming.sql.batchId")
+        if not query or not batch:
+            raise StafetaError("Spark does not tell the task which query and micro-batch it writes.")
+        return _stage(self._options, PRODUCER + query, int(batch), iterator, in_order=True)
+
+    @told
+    def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
+        _commit(self._options, messages)
+
+    @told
+    def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
+        _abort(self._options, messages)
+
+
+class BatchSink(DataSourceArrowWriter):
+    def __init__(self, options: Writing) -> None:
+        self._options = options
+        name, self._counter = options.transaction or (uuid4().hex, 0)
+        # As with tables, a name counts for each topic by itself. No topic has the sign in it.
+        target = f"#{options.topic}" if options.transaction and options.topic is not None else ""
+        self._producer = PRODUCER + name + target
+
+    @told
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:  # type: ignore[override]  # as Spark has it
+        return _stage(self._options, self._producer, self._counter, iterator)
+
+    @told
+    def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
+        _commit(self._options, messages)
+
+    @told
+    def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
+        _abort(self._options, messages)
+
+
+def _stage(
+    options: Writing, producer: str, counter: int, rows: "Iterator[pa.RecordBatch]", *, in_order: bool = False
+) -> Staged:
+    from stafeta.pipeline.connector.staging import stage
+
+    part = uuid4().hex
+    with options.address.connect() as connection:
+        following = connection.transaction(producer).counter
+        if in_order and following > counter + 1:
+            raise OutOfSequence(
+                f"The query has written its micro-batches up to {following - 1} before, and now writes {counter} "
+                "again: its checkpoint is older than its topics. Start it with a new checkpoint.",
+                following,
+            )
+        is_done = following > counter
+        count = 0 if is_done else stage(connection.transaction(producer, counter), options, part, rows)
+    return Staged(producer, counter, part, count, is_done)
+
+
+def _commit(options: Writing, messages: "Sequence[WriterCommitMessage | None]") -> None:
+    staged = [one for one in messages if isinstance(one, Staged)]
+    parts = {one.part: one.rows for one in staged if one.rows}
+    if parts and not any(one.is_done for one in staged):
+        with options.address.connect() as connection:
+            connection.transaction(staged[0].producer, staged[0].counter).commit(parts)
+
+
+def _abort(options: Writing, messages: "Sequence[WriterCommitMessage | None]") -> None:
+    staged = [one for one in messages if isinstance(one, Staged)]
+    if staged:
+        with options.address.connect() as connection:
+            connection.transaction(staged[0].producer, staged[0].counter).abort()

@@ -1,0 +1,294 @@
+"""Reading topics as a stream.
+
+1. A stream's offsets are the next one of each topic. Those that end a micro-batch also say, under `NEW_TOPICS`, where
+   the topics begin that are read for the first time. So what a micro-batch holds depends on the checkpoint alone: a
+   replay reads the same, whatever has happened to the topics.
+2. Spark asks for the latest offsets once the micro-batch before is committed: then what that held can be acknowledged.
+   Spark also says so itself, but only when there is more to read.
+3. Where a topic ends before the place where the query stands, the broker's log is another one: the topic is new.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from stafeta.broker.names import matcher
+from stafeta.errors import DataLoss, NoSuchOffset, StafetaError
+from stafeta.pipeline.connector.columns import arrow_schema, check_schema
+from stafeta.pipeline.connector.options import NEW_TOPICS, Reading
+from stafeta.pipeline.connector.planning import Range, Task, checked, held, tasks
+from stafeta.pipeline.connector.telling import each_told, told
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from stafeta.doors.flight.client.connection import Connection, TopicInfo
+
+_REST: Final = 0.05  # seconds
+Offsets: TypeAlias = dict[str, Any]
+"""Next offsets by topic, and under `NEW_TOPICS` first ones."""
+
+
+class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives in a process of the driver's for as long as the query runs, but for `read`, which tasks call."""
+
+    def __init__(self, options: Reading, schema: StructType) -> None:
+        check_schema(schema)
+        self._options = options
+        self._schema = schema
+        self._connection: Connection | None = None
+        self._initial: Offsets | None = None
+        self._target: dict[str, int] | None = None  # where Trigger.AvailableNow ends
+        self._latest: Offsets | None = None  # where the topics ended when they were last looked at
+        self._held = False
+        self._done: dict[str, int] = {}  # what was acknowledged
+        self._waiting_since: float | None = None  # for `minOffsetsPerTrigger`
+        self._turn = 0  # which topics are served first, where there are too many
+
+    # --- in the driver
+
+    @told
+    def initialOffset(self) -> Offsets:
+        options, place = self._options, self._options.start
+        at_the_end = place.time is None and place.offsets == "latest"
+        self._hold("latest" if at_the_end else "earliest")
+        if place.time is not None:
+            topics = held(self._broker(), options.filters, place.time)
+            self._initial = {name: topic.start for name, topic in topics.items()}
+        elif options.durable is not None and isinstance(place.offsets, str):
+            self._initial = self._cursors(options.durable)
+        else:
+            named = {} if isinstance(place.offsets, str) else place.offsets
+            self._initial = {name: offset for name, offset in named.items() if isinstance(offset, int)}
+            for name, topic in self._topics().items():
+                offset = place.of(name, "earliest")
+                if isinstance(offset, str):
+                    self._initial[name] = topic.first if offset == "earliest" else topic.next
+                elif offset > topic.next:
+                    raise NoSuchOffset(
+                        f"The option 'startingOffsets' asks for topic {name!r} from {offset}; it ends at {topic.next}."
+                    )
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        return ReadAllAvailable()
+
+    @told
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = {name: topic.next for name, topic in self._topics().items()}
+
+    @told
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        began = time.monotonic()
+        self._hold("earliest")
+        topics = self._topics()
+        self._acknowledge(start, topics)
+        initial = start == self._initial
+        begins: dict[str, int] = {}
+        waiting: dict[str, int] = {}  # how many messages, of the topics that have some
+        new: dict[str, int] = dict(start) if initial else {}
+        for name, topic in topics.items():
+            begin = start.get(name)
+            if begin is None or self._is_another(topic, begin):
+                begin = new[name] = topic.first
+            if begin < topic.first:
+                checked(Range(name, begin, topic.first), None, fail=self._options.fail_on_data_loss)
+            end = topic.next if self._target is None else min(topic.next, self._target.get(name, 0))
+            begins[name] = max(begin, topic.first)
+            if end > begins[name]:
+                waiting[name] = end - begins[name]
+        taken = self._taken(waiting, limit)
+        if not any(taken.values()):
+            self._rest(time.monotonic() - began)
+            return start
+        ends = {name: begins[name] + count for name, count in taken.items() if count}
+        latest: Offsets = {name: offset for name, offset in start.items() if name != NEW_TOPICS} | ends
+        found = {name: offset for name, offset in new.items() if name in ends or initial}
+        if found:
+            latest[NEW_TOPICS] = found
+        return latest
+
+    def reportLatestOffset(self) -> Offsets | None:
+        """As of the last look: a report is nothing to wait for, or to fail by."""
+        return self._latest
+
+    @told
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        options = self._options
+        wanted = []
+        new: Mapping[str, int] = end.get(NEW_TOPICS, {})
+        for name, stop in end.items():
+            if name != NEW_TOPICS:
+                begin = new.get(name, start.get(name, 1))
+                if begin < stop:
+                    wanted.append(Range(name, begin, stop))
+        if not wanted:
+            return []
+        topics = held(self._broker(), options.filters)
+        there = [checked(one, topics.get(one.topic), fail=options.fail_on_data_loss) for one in wanted]
+        parts: list[InputPartition] = []
+        parts += tasks(there, topics, options.min_partitions, options.max_records)
+        return parts
+
+    @told
+    def commit(self, end: Offsets) -> None:
+        if self._options.durable is not None:
+            self._acknowledge(end, self._topics())
+
+    def stop(self) -> None:
+        if self._connection is not None:
+            self._connection.close(0.0)
+
+    # --- in a task
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        if not isinstance(partition, Task):
+            return iter(())
+        from stafeta.pipeline.connector.reading import batches
+
+        return each_told(batches(self._options, arrow_schema(self._schema), partition))
+
+    # --- the broker
+
+    def _broker(self) -> "Connection":
+        if self._connection is None:
+            self._connection = self._options.address.connect()
+        return self._connection
+
+    def _topics(self) -> "dict[str, TopicInfo]":
+        found = {}
+        for filter_ in self._options.filters:
+            for topic in self._broker().topics(filter_):
+                found[topic.topic] = topic
+        topics = dict(sorted(found.items()))
+        self._latest = {name: topic.next for name, topic in topics.items()}
+        return topics
+
+    def _hold(self, start: str) -> None:
+        """From now on nothing is collected that was not acknowledged."""
+        if self._options.durable is not None and not self._held:
+            for filter_ in self._options.filters:
+                self._broker().hold(filter_, name=self._options.durable, start=start)
+            self._held = True
+
+    def _cursors(self, name: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for filter_ in self._options.filters:
+            for topic, floor in self._broker().cursors(filter_, name=name).items():
+                found[topic] = min(floor, found.get(topic, floor))
+        return dict(sorted(found.items()))
+
+    def _acknowledge(self, offsets: Offsets, topics: "Mapping[str, TopicInfo]") -> None:
+        if self._options.durable is None:
+            return
+        done = {
+            name: offsets[name]
+            for name, topic in topics.items()
+            if self._done.get(name, 0) < offsets.get(name, 0) <= topic.next
+        }
+        for filter_ in self._options.filters:
+            matches = matcher(filter_)
+            mine = {name: offset for name, offset in done.items() if matches(name)}
+            if mine:
+                self._broker().acknowledge(filter_, mine, name=self._options.durable)
+        self._done |= done
+
+    # --- how much
+
+    def _is_another(self, topic: "TopicInfo", begin: int) -> bool:
+        if begin <= topic.next:
+            return False
+        if self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"Topic {topic.topic!r} ends at offset {topic.next}, but the query has read it up to {begin}: the "
+                "broker's log is another one than before. Start the query with a new checkpoint, or let it read the "
+                "topic from its beginning with option failOnDataLoss=false."
+            )
+        return True
+
+    def _taken(self, waiting: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """How many messages of each topic the next micro-batch has."""
+        total = sum(waiting.values())
+        if isinstance(limit, ReadAllAvailable) or not total:
+            return waiting
+        if self._is_too_little(total):
+            return {}
+        most = self._options.max_offsets
+        if most is None or total <= most:
+            return waiting
+        self._turn += most
+        return shared(waiting, most, self._turn)
+
+    def _rest(self, took: float) -> None:
+        """Spark asks again at once where nothing has come: the broker has other things to do."""
+        if self._target is None:
+            time.sleep(min(max(_REST, took * 9), 1.0))
+
+    def _is_too_little(self, total: int) -> bool:
+        least = self._options.min_offsets
+        if least is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if total < least and now < self._waiting_since + self._options.max_delay:
+            return True
+        self._waiting_since = None
+        return False
+
+
+class FailedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In place of a stream that cannot be made. Spark loses an error that is raised while it makes one (its
+    python_streaming_source_runner stops a reader that is not there), so this one raises it when it is first asked."""
+
+    def __init__(self, error: StafetaError) -> None:
+        self._error = error
+
+    @told
+    def initialOffset(self) -> Offsets:
+        raise self._error
+
+    @told
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._error
+
+    @told
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        raise self._error
+
+    @told
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        raise self._error
+
+
+def shared(waiting: Mapping[str, int], most: int, turn: int = 0) -> dict[str, int]:
+    """`most` messages, parted among topics in proportion to what waits in each, but at least one of each; where there
+    are too many topics, it is the turn of some."""
+    names = list(waiting)
+    if most <= len(names):
+        first = turn % len(names)
+        return dict.fromkeys((names[first:] + names[:first])[:most], 1)
+    rest, total = most - len(names), sum(waiting.values()) - len(names)
+    parted = {name: 1 + rest * (count - 1) // total for name, count in waiting.items()}
+    left = most - sum(parted.values())
+    # What rounding has left goes to those that lost most by it.
+    for name in sorted(names, key=lambda name: rest * (waiting[name] - 1) % total, reverse=True)[:left]:
+        parted[name] += 1
+    return parted

@@ -1,0 +1,107 @@
+"""Spark sessions for tests: small, quiet, on loopback only, and with no JVM left when they end.
+
+1. A process has one session at a time.
+2. Python workers are of the same environment as the test, and can import `tests`.
+3. Everything that Spark writes goes below one folder.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+# Tests are over before the better compiler would have paid for itself.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={folder}"
+_PATIENCE = 30.0
+
+
+def environment() -> dict[str, str]:
+    """What the environment of a driver, a master or a worker has to say."""
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """What all sessions have in common."""
+    return {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": JVM.format(folder=folder),
+        "spark.local.dir": str(folder / "local"),
+        "spark.log.level": "ERROR",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.checkpointLocation": str(folder / "checkpoints"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+@contextmanager
+def session(master: str, folder: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session, and afterwards neither it nor its JVM."""
+    assert SparkContext._active_spark_context is None, "this process has a Spark session already"
+    builder = SparkSession.builder.master(master).appName("stafeta-tests")
+    for name, value in (settings(folder) | dict(more or {})).items():
+        builder = builder.config(name, value)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        spark = _started(builder)
+        try:
+            yield spark
+        except Exception:
+            traceback.print_exc()  # what it says is asked of the JVM, which is gone soon
+            raise
+        finally:
+            for query in spark.streams.active:
+                query.stop()
+            spark.stop()
+    finally:
+        _end_jvm()
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    """Starts it. The JVM inherits the environment; what else this process starts does not."""
+    interrupted = signal.getsignal(signal.SIGINT)
+    before = dict(os.environ)
+    os.environ.update(environment())
+    try:
+        return builder.getOrCreate()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        # Spark would take Ctrl-C for a wish to cancel jobs; pytest has to see it.
+        signal.signal(signal.SIGINT, interrupted)
+
+
+def _end_jvm() -> None:
+    """Spark leaves the JVM running for the next session, until the process ends."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    process: subprocess.Popen[bytes] = gateway.proc
+    gateway.shutdown()
+    assert process.stdin is not None
+    process.stdin.close()  # at the end of its input it leaves
+    try:
+        process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise AssertionError(f"Spark's JVM has not left within {_PATIENCE:g} s") from None
