@@ -9,9 +9,10 @@ RUNS := 1000000
 GET_PEERS = { $(BIN)/python -c 'import redis, hiredis, nats, pika, paho' 2>/dev/null || \
 	$(BIN)/python -m pip install $(PIP_QUIET) --no-build-isolation -e '.[peers]'; } && sh benchmarks/get_peers.sh
 PAGE := --markdown docs/benchmarks.md --plot docs/benchmarks-peers.svg
+SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test fuzz lint format bench bench-peers peers docs lock clean
+.PHONY: help install demo test soak fuzz lint format bench bench-peers bench-spark peers docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,8 +23,11 @@ install: $(STAMP) ## Make .venv with everything that development needs
 demo: $(STAMP) ## Play a short story through a real broker
 	@$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## Run the tests; ARGS go to pytest
-	@$(BIN)/python -m pytest $(ARGS)
+test: $(STAMP) ## Run the tests, in two processes; ARGS go to pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+
+soak: $(STAMP) ## Kill producer, broker, Spark and its workers 20 times, and check the copy; ARGS go to the soak
+	@$(BIN)/python -m tests.pipeline.soak $(ARGS)
 
 fuzz: $(STAMP) ## Feed every codec RUNS inputs that nobody would write; ARGS name targets
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
@@ -46,6 +50,10 @@ bench: $(STAMP) ## Measure throughput and latency; ARGS go to the benchmarks
 bench-peers: $(STAMP) ## Measure other brokers and Stafeta in turn, and write it into the documentation
 	@$(GET_PEERS) || true
 	@$(BIN)/python -m benchmarks peer_publish peer_consume peer_latency $(if $(findstring --quick,$(ARGS)),,$(PAGE)) $(ARGS)
+
+bench-spark: $(STAMP) ## Measure Spark on topics beside Parquet, and write it into the documentation
+	@$(BIN)/python -m benchmarks spark_read spark_stream spark_sink spark_tasks \
+		$(if $(findstring --quick,$(ARGS)),,$(SPARK_PAGE)) $(ARGS)
 
 peers: $(STAMP) ## Install what the benchmarks compare with: other brokers, and their Python clients
 	@$(GET_PEERS)
