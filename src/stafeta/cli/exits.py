@@ -1,6 +1,6 @@
 """What the exit code of a command says. (docs/cli.md tells it to users.)"""
 
-from stafeta.errors import ConfigError, NoReply, StafetaError, StoreError
+from stafeta.errors import ConfigError, JavaMissing, NoReply, StafetaError, StoreError
 
 OK = 0
 REFUSED = 1
@@ -13,6 +13,7 @@ BROKEN_PIPE = 141  # and of SIGPIPE
 
 _BY_ERROR: dict[type[StafetaError], int] = {
     ConfigError: USAGE,
+    JavaMissing: USAGE,
     NoReply: UNREACHABLE,
     StoreError: DATA_FOLDER,
 }

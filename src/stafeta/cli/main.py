@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from stafeta import __version__
-from stafeta.cli import bench, devices, exits, messages, serve, shell
+from stafeta.cli import bench, devices, exits, messages, serve, shell, spark
 from stafeta.errors import StafetaError
 
 
@@ -46,4 +46,5 @@ def _parser() -> argparse.ArgumentParser:
     shell.register(commands)
     devices.register(commands)
     bench.register(commands)
+    spark.register(commands)
     return parser
