@@ -27,6 +27,11 @@ from benchmarks import (
     put,
     put_json,
     rendering,
+    spark_plot,
+    spark_read,
+    spark_sink,
+    spark_stream,
+    spark_tasks,
     stored,
     subscriptions,
     topics,
@@ -55,6 +60,10 @@ BENCHMARKS = {
         devices_commands,
         flight_mixed,
         flight_read,
+        spark_read,
+        spark_stream,
+        spark_sink,
+        spark_tasks,
         peer_publish,
         peer_consume,
         peer_latency,
@@ -117,6 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw what peer_* have measured, as SVG")
     parser.add_argument(
+        "--plot-spark", metavar="FILE", type=Path, help="draw what spark_tasks has measured, as SVG"
+    )
+    parser.add_argument(
         "--from",
         dest="begin_with",
         metavar="FILE",
@@ -159,6 +171,8 @@ def _write(results: dict[str, Result], options: argparse.Namespace) -> None:
         options.markdown.write_text(page, encoding="utf-8")
     if options.plot:
         peer_plot.draw(ordered, options.plot)
+    if options.plot_spark:
+        spark_plot.draw(ordered, options.plot_spark)
 
 
 if __name__ == "__main__":

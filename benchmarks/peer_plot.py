@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.peer import FSYNCED
+from benchmarks.picture import DISK, OURS, SMALL, THEIRS, TITLE, picture
 from benchmarks.results import Result, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_OURS, _THEIRS, _DISK = "#1f6f8b", "#8a8d91", "#d0b36b"
-_WIDTH, _HEIGHT, _ROW = 8.6, 0.8, 0.24  # inches: of all, of a panel without rows, of a row
+_HEIGHT, _ROW = 0.8, 0.24  # inches: of a panel without rows, of a row
 
 
 class Line(NamedTuple):
@@ -33,25 +33,16 @@ class Panel(NamedTuple):
 
 
 def draw(results: Mapping[str, Result], path: Path) -> None:
-    """Writes an SVG, the same for the same figures; nothing, where none of them was measured."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
+    """Writes an SVG; nothing, where none of them was measured."""
     panels = [panel for panel in _panels(results) if panel.lines]
     if not panels:
         return
     heights = [_HEIGHT + _ROW * len(panel.lines) for panel in panels]
-    with mpl.rc_context({"svg.hashsalt": "stafeta", "svg.fonttype": "none", "font.size": 8.5}):
-        figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
-        FigureCanvasSVG(figure)
-        for axes, panel in zip(
-            figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0], panels, strict=True
-        ):
+    quick = any(result.quick for result in results.values())
+    with picture(path, sum(heights), quick=quick) as figure:
+        every = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, panel in zip(every, panels, strict=True):
             _draw(axes, panel)
-        if any(result.quick for result in results.values()):
-            figure.suptitle("Measured with --quick, which says nothing", fontsize=8.5)
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
 def _panels(results: Mapping[str, Result]) -> list[Panel]:
@@ -73,7 +64,7 @@ def _line(row: Row, key: str, mark: str | None = None) -> Line:
     system, figure, second = values["system"], values[key], values[mark] if mark else None
     assert isinstance(figure, int | float)
     assert not isinstance(second, str)
-    colour = {"Stafeta": _OURS, "the disk alone": _DISK}.get(str(system), _THEIRS)
+    colour = {"Stafeta": OURS, "the disk alone": DISK}.get(str(system), THEIRS)
     return Line(f"{system}: {values['how']}", colour, values["promise"] == FSYNCED, figure, second)
 
 
@@ -84,14 +75,14 @@ def _draw(axes: "Axes", panel: Panel) -> None:
         if line.mark is not None:
             axes.plot([line.figure, line.mark], [place, place], color=line.colour, linewidth=1.5)
         end = (max(line.figure, line.mark or 0), place)
-        axes.annotate(line.said, end, xytext=(4, 0), textcoords="offset points", va="center", fontsize=7.5)
+        axes.annotate(line.said, end, xytext=(4, 0), textcoords="offset points", va="center", fontsize=SMALL)
     axes.set_yticks(range(len(panel.lines)), [line.label for line in panel.lines])
     axes.invert_yaxis()
     axes.set_xlim(
         0, 1.18 * max(max(line.figure, line.mark or 0) for line in panel.lines)
     )  # room for the figures
     axes.set_xticks([])
-    axes.set_title(panel.title, loc="left", fontsize=9)
+    axes.set_title(panel.title, loc="left", fontsize=TITLE)
     axes.set_xlabel(f"{panel.unit}; filled: what is acknowledged is on disk", loc="left")
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

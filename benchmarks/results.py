@@ -30,7 +30,7 @@ class Bar(NamedTuple):
                 return figure < self.limit
 
     def __str__(self) -> str:
-        return f"{self.relation} {self.limit:,g}{self.unit}"
+        return f"{self.relation} {self.limit:,.10g}{self.unit}"
 
 
 class Row(NamedTuple):

@@ -138,6 +138,30 @@ def test_the_quick_benchmarks_of_the_flight_door_write_their_figures(tmp_path: P
     assert all(row["values"]["rate"] > 0 for row in read["rows"])
 
 
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_the_quick_benchmarks_of_spark_share_a_session_and_leave_nothing(tmp_path: Path) -> None:
+    names = [name for name in BENCHMARKS if name.startswith("spark_")]
+    figures, drawn = tmp_path / "figures", tmp_path / "drawn"
+    done = benchmarks(
+        *("--quick", *names, "--json", str(figures), "--plot-spark", str(drawn), "--folder", str(tmp_path)),
+        patience=220,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(figures.read_text())
+    (read, memory), (stream,), (sink,), (tasks,) = (results[name]["tables"] for name in names)
+    assert [bool(row["bars"]) for row in read["rows"]] == [True, False, True, False, False, False]
+    assert all(row["values"]["before"] > 0 for row in memory["rows"])
+    assert [row["values"]["batches"] for row in stream["rows"]] == [1, 3]
+    assert [row["values"]["sink"] for row in sink["rows"] if row["bars"]] == ["Stafeta"] * 3
+    for table in (read, stream, sink, tasks):
+        assert "spark.driver.memory=" in table["note"]
+        assert all(row["values"]["rate"] > 0 for row in table["rows"])
+    assert "batchRows" in drawn.read_text()
+    assert {path.name for path in tmp_path.iterdir()} == {"figures", "drawn"}
+
+
 def test_a_benchmark_without_its_peer_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(peers, "command", lambda: None)
     assert peers.about() == peers.MISSING
@@ -197,12 +221,12 @@ def test_readings_that_are_lost_doubled_or_cut_are_noticed() -> None:
     assert not in_order(memoryview(stream[:-1]), size, 5)
 
 
-def benchmarks(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def benchmarks(*arguments: str, patience: float = 60) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patience,
         check=False,
     )
