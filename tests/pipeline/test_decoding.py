@@ -145,3 +145,12 @@ def test_a_slice_is_decoded_like_the_rows_that_it_has(rows: list[Row], data: st.
     for name in TYPES:
         found = decoded(name, kind.slice(start, length), payload.slice(start, length))
         assert found.to_pylist() == values(name, rows[start : start + length])
+
+
+@pytest.mark.parametrize("digits", range(17, 45))
+@pytest.mark.parametrize("places", [0, 1, 2, 17, 18, 19])
+def test_a_decimal_is_exact_or_null_at_every_length(digits: int, places: int) -> None:
+    whole = "9" * digits
+    text = f"-{whole}.{'7' * places}" if places else whole
+    (found,) = decoded("decimal", pa.array(["float"]), pa.array([text.encode()])).to_pylist()
+    assert found == (Decimal(text) if digits <= 20 and places <= 18 else None)

@@ -1,0 +1,75 @@
+"""The sink's transactions, without Spark around them."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from stafeta.errors import NotStaged, OutOfSequence
+from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.sink import BatchSink, Staged, _abort, _commit, _stage
+from stafeta.pipeline.connector.source import DefaultSource
+from tests.brokers import BrokerProcess
+from tests.pipeline.queries import address, connect, payloads
+from tests.waiting import wait_until
+
+ROWS = StructType([StructField("payload", StringType())])
+
+
+def rows(*texts: str) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"payload": pa.array(texts)})
+
+
+@pytest.fixture
+def options(broker: BrokerProcess) -> Writing:
+    return Writing.of({"broker": address(broker), "topic": "out"}, streaming=True)
+
+
+def written(options: Writing, counter: int, *texts: str) -> Staged:
+    staged = _stage(options, "spark/query", counter, rows(*texts), in_order=True)
+    _commit(options, [staged])
+    return staged
+
+
+def test_a_checkpoint_that_is_older_than_its_topics_is_refused(
+    broker: BrokerProcess, options: Writing
+) -> None:
+    for counter in range(3):
+        written(options, counter, str(counter))
+    with pytest.raises(
+        OutOfSequence, match="written its micro-batches up to 2 before, and now writes 1 again"
+    ):
+        written(options, 1, "again")
+    assert written(options, 2, "replayed").is_done
+    written(options, 5, "5")  # those between had no rows
+    assert payloads(broker, "out") == ["0", "1", "2", "5"]
+
+
+def test_a_batch_whose_rows_were_aborted_meanwhile_is_not_committed(
+    broker: BrokerProcess, options: Writing
+) -> None:
+    staged = _stage(options, "spark/query", 0, rows("1", "2"), in_order=True)
+    _abort(options, [staged])
+    with pytest.raises(NotStaged):
+        _commit(options, [staged])
+    assert payloads(broker, "out") == []
+
+
+def test_nothing_is_left_of_a_task_at_the_broker(broker: BrokerProcess, options: Writing) -> None:
+    for counter in range(10):
+        written(options, counter, str(counter))
+    with connect(broker) as connection:
+        wait_until(lambda: connection.stats()["streams"] == 0)
+
+
+def test_a_name_counts_for_each_topic_by_itself(broker: BrokerProcess) -> None:
+    for _ in range(2):
+        for topic in ("a", "b"):
+            source = DefaultSource(
+                {"broker": address(broker), "topic": topic, "txnAppId": "job", "txnVersion": "1"}
+            )
+            sink = source.writer(ROWS, overwrite=False)
+            assert isinstance(sink, BatchSink)
+            sink.commit([sink.write(rows("1", "2"))])
+    assert payloads(broker, "a") == payloads(broker, "b") == ["1", "2"]
