@@ -32,6 +32,20 @@ def counting(start: int, stop: int, step: int = 1) -> Any:
     return cast("Any", pa).arange(start, stop, step)  # its types do not know it yet
 
 
+class Repeats:
+    """Arrays full of one text, of several columns. Mostly it is the same as the last time: then it is there already."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, Any]] = {}
+
+    def array(self, column: str, value: str, count: int) -> Any:
+        known, array = self._known.get(column, ("", None))
+        if array is None or known != value or len(array) < count:
+            array = pa.repeat(pa.scalar(value), count)
+            self._known[column] = value, array
+        return array.slice(0, count)
+
+
 class Block(NamedTuple):
     """The constant columns by value, the others as Arrow arrays."""
 

@@ -76,7 +76,7 @@ def stopping(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch.slice(0, batch.num_rows // 2)
         if (context.partitionId(), context.attemptNumber()) == (0, 0):
-            time.sleep(60)
+            time.sleep(60)  # the stop, which Spark ends
         yield batch.slice(batch.num_rows // 2)
 
 

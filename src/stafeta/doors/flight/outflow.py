@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stafeta.columns import ColumnBatch, as_columns, counting, joined
+from stafeta.columns import ColumnBatch, Repeats, as_columns, counting, joined
 from stafeta.message import COUNTER, KIND, PAYLOAD, POSITION, PRODUCER, SOURCE, TIME, Batch, Kind
 
 _FIELDS: Final[dict[str, Any]] = {
@@ -60,7 +60,7 @@ class Outflow:
         self._columns = columns
         self._rows = batch_rows
         self._left = limit
-        self._repeats: dict[str, tuple[object, Any]] = {}  # of a column: the value, and an array full of it
+        self._repeats = Repeats()
 
     @property
     def done(self) -> bool:
@@ -113,21 +113,13 @@ class Outflow:
         if name == "offset":
             return counting(batch.base, batch.end)
         if name == "topic":
-            return self._repeated(name, batch.topic, batch.count)
+            return self._repeats.array(name, batch.topic, batch.count)
         index = _INDEX[name]
         value = batch.block.columns[index]
         if index == KIND:
             if isinstance(value, pa.Array):
                 return _WORDS.take(batch.array(KIND))
-            return self._repeated(name, Kind(value).word, batch.count)
+            return self._repeats.array(name, Kind(value).word, batch.count)
         if isinstance(value, pa.Array | range) or index in (POSITION, COUNTER, TIME):
             return batch.array(index)
-        return self._repeated(name, value, batch.count)
-
-    def _repeated(self, name: str, value: str, count: int) -> Any:
-        """Mostly the same as the last time: then it is there already."""
-        known, array = self._repeats.get(name, (None, None))
-        if known != value or len(array) < count:
-            array = pa.repeat(pa.scalar(value), count)
-            self._repeats[name] = value, array
-        return array.slice(0, count)
+        return self._repeats.array(name, value, batch.count)

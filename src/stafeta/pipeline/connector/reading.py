@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from stafeta.columns import counting
+from stafeta.columns import Repeats, counting
 from stafeta.doors.flight.client.link import Link, Pauses, spawn
 from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
@@ -70,13 +70,13 @@ class _Shape:
         names = [*dict.fromkeys((*needed(schema.names), *sorted(wanted.columns)))]
         self._names = names
         self.asked = [name for name in names if name not in _KNOWN] or ["kind"]  # of which least is sent
-        self._repeats: dict[str, tuple[str, Any]] = {}  # of a column: the value, and an array full of it
+        self._repeats = Repeats()
 
     def made(self, batch: pa.RecordBatch, topic: str, offset: int) -> pa.RecordBatch:
         columns: dict[str, Any] = {}
         for name in self._names:
             if name == "topic":
-                columns[name] = self._repeated(name, topic, batch.num_rows)
+                columns[name] = self._repeats.array(name, topic, batch.num_rows)
             elif name == "offset":
                 columns[name] = counting(offset, offset + batch.num_rows)
             else:
@@ -94,16 +94,8 @@ class _Shape:
         if not isinstance(column, pa.RunEndEncodedArray):
             return column
         if len(column.run_ends) == 1 and not column.offset:
-            return self._repeated(name, column.values[0].as_py(), len(column))
+            return self._repeats.array(name, column.values[0].as_py(), len(column))
         return _compute.run_end_decode(column)
-
-    def _repeated(self, name: str, value: str, count: int) -> Any:
-        """Mostly the same as the last time: then it is there already."""
-        known, array = self._repeats.get(name, ("", None))
-        if array is None or known != value or len(array) < count:
-            array = pa.repeat(pa.scalar(value), count)
-            self._repeats[name] = value, array
-        return array.slice(0, count)
 
 
 class _Stream:
