@@ -68,19 +68,29 @@ def _check(name: str, what: str) -> None:
         raise InvalidName(f"The {what} {name[:20]!r}… is {size} bytes long; at most {MAX_BYTES} are allowed.")
 
 
+def filters_of(text: str) -> list[str]:
+    """The filters of a text that has commas between them."""
+    return [one.strip() for one in text.split(",")]
+
+
 def levels_of(filter_: str) -> list[str]:
     """The levels of a name or filter, with one sign for each wildcard."""
     return ["#" if level == "*" else level for level in filter_.split("/")]
 
 
+def pattern_of(filter_: str) -> str:
+    """The filter as a regular expression, of Python's and Java's, of names with a `/` put before them."""
+    signs = {"+": "/[^/]*", "#": "(?:/[^/]*)*"}
+    hidden = "(?!/[$])" if filter_[0] in "+#*" else ""
+    return hidden + "".join(signs.get(level) or "/" + re.escape(level) for level in levels_of(filter_))
+
+
 @lru_cache(1000)
 def matcher(filter_: str) -> Callable[[str], bool]:
     """A test of whether a name matches the filter."""
-    signs = {"+": "/[^/]*", "#": "(?:/[^/]*)*"}
-    pattern = re.compile("".join(signs.get(level) or "/" + re.escape(level) for level in levels_of(filter_)))
-    hidden = filter_[0] in "+#*"
+    pattern = re.compile(pattern_of(filter_))
 
     def matches(name: str) -> bool:
-        return pattern.fullmatch("/" + name) is not None and not (hidden and name.startswith("$"))
+        return pattern.fullmatch("/" + name) is not None
 
     return matches

@@ -15,6 +15,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "unsubscribe": {"client": "somebody", "filter": "actions/#"},
     "ack": {"client": "somebody", "filter": "actions/#", "ranges": []},
     "cursors": {"client": "somebody", "filter": "actions/#"},
+    "subscriptions": {},
     "topics": {},
     "stats": {},
     "sequence": {"producer": "somebody", "topic": "actions"},
@@ -93,6 +94,18 @@ def test_a_subscriber_is_told_how_far_it_has_come(peer: Peer, topic: str, name: 
         {"topic": f"{topic}/a", "floor": 3, "next": 4},
         {"topic": f"{topic}/b", "floor": 2, "next": 2},
     ]
+
+
+def test_durable_subscriptions_of_all_doors_are_told(peer: Peer, topic: str, name: str) -> None:
+    def told() -> list[dict[str, Any]]:
+        return [one for one in peer.told("subscriptions", b"{}") if one["filter"].startswith(topic)]
+
+    peer.subscribe(name, f"{topic}/+")
+    assert told() == [{"client": f"flight/{name}", "filter": f"{topic}/+", "cursors": []}]
+    peer.put_texts(f"{topic}/a", numbered(9))
+    peer.ack(name, f"{topic}/+", (f"{topic}/a", None, 3), (f"{topic}/a", 5, 7), (f"{topic}/a", 9, 10))
+    cursor = {"topic": f"{topic}/a", "floor": 3, "above": [[5, 7], [9, 10]], "first": 1, "next": 10}
+    assert told() == [{"client": f"flight/{name}", "filter": f"{topic}/+", "cursors": [cursor]}]
 
 
 def test_topics_are_told(peer: Peer, topic: str, name: str) -> None:

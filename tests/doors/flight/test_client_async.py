@@ -158,6 +158,7 @@ async def test_publishing_and_reading(place: Place, topic: str) -> None:
     assert [batch.num_rows async for batch in broker.batches(topic, limit=1)] == [1]
     assert [one.rows for one in await broker.topics(topic)] == [3]
     assert (await broker.stats())["version"] == stafeta.__version__
+    assert topic not in {one.filter for one in await broker.subscriptions()}
     await broker.close()
     await broker.close()
 

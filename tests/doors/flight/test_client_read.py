@@ -10,7 +10,9 @@ import pytest
 import stafeta
 from stafeta.doors.flight.client.connection import Connection
 from stafeta.errors import ConfigError, InvalidRequest, NoSuchTopic, StafetaError
+from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place
+from tests.doors.zeromq.peers import Peer as ZeroMQPeer
 from tests.waiting import wait_until
 
 
@@ -101,3 +103,21 @@ def test_topics_and_stats(broker: Connection, topic: str) -> None:
     assert (info.topic, info.first, info.next, info.rows) == (topic, 1, 3, 2)
     assert topic in {one.topic for one in broker.topics()}
     assert broker.stats()["version"] == stafeta.__version__
+
+
+def test_durable_subscriptions(flying: BrokerProcess, broker: Connection, topic: str, name: str) -> None:
+    def told() -> list[tuple[str, str]]:
+        return [(one.client, one.filter) for one in broker.subscriptions() if one.filter.startswith(topic)]
+
+    assert told() == []
+    broker.publish(topic, ["x", "y"])
+    with broker.subscribe(topic):  # for a while only
+        assert told() == []
+    broker.hold(f"{topic}/#", name=name, start="earliest")
+    with ZeroMQPeer(flying.address) as other:
+        other.acked("SUB", topic, name)
+    assert sorted(told()) == [(f"flight/{name}", f"{topic}/#"), (name, topic)]
+    (info,) = (one for one in broker.subscriptions() if one.filter == f"{topic}/#")
+    assert info.cursors == ((topic, 1, (), 1, 3),)
+    broker.unsubscribe(f"{topic}/#", name=name)
+    assert told() == [(name, topic)]

@@ -1,5 +1,6 @@
 """The actions: what is asked for without Arrow data. All of this runs on the broker's loop."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any, Final
@@ -74,6 +75,30 @@ async def cursors(door: "FlightDoor", body: Body) -> list[Told]:
         if (cursor := topic.cursors.get(subscription)) is not None
     ]
     await door.durable()  # what it stands on may not be yet
+    return told
+
+
+async def subscriptions(door: "FlightDoor", body: Body) -> list[Told]:
+    """The durable subscriptions of all doors, and how far each has come on its topics."""
+    body.end()
+    found = [one for filters in door.broker.clients.values() for one in filters.values() if one.durable]
+    told = []
+    for subscription in found:
+        cursors = [
+            # As of one instant, and up to what is on its way to the disk: a cursor may stand there.
+            {
+                "topic": topic.name,
+                "floor": cursor.floor,
+                "above": cursor.above,
+                "first": topic.first,
+                "next": topic.next,
+            }
+            for topic in subscription.topics
+            if (cursor := topic.cursors.get(subscription)) is not None
+        ]
+        told.append({"client": subscription.client, "filter": subscription.filter, "cursors": cursors})
+        await asyncio.sleep(0)
+    await door.durable()
     return told
 
 
@@ -170,7 +195,19 @@ async def abort(door: "FlightDoor", body: Body) -> list[Told]:
 
 ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Told]]]]] = {
     action.__name__: action
-    for action in (subscribe, unsubscribe, ack, cursors, topics, stats, sequence, begin, commit, abort)
+    for action in (
+        subscribe,
+        unsubscribe,
+        ack,
+        cursors,
+        subscriptions,
+        topics,
+        stats,
+        sequence,
+        begin,
+        commit,
+        abort,
+    )
 }
 
 

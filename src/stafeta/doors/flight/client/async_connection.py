@@ -17,12 +17,16 @@ from stafeta.doors.flight.client.connection import (
     LINGER,
     MAX_MEMORY,
     Connection,
-    TopicInfo,
     check_start,
-    topic_infos,
 )
 from stafeta.doors.flight.client.data import Data
 from stafeta.doors.flight.client.link import log, spawn
+from stafeta.doors.flight.client.listing import (
+    SubscriptionInfo,
+    TopicInfo,
+    subscription_infos,
+    topic_infos,
+)
 from stafeta.doors.flight.client.producer import HASTE, Producer
 from stafeta.doors.flight.client.publisher import Published
 from stafeta.doors.flight.client.reading import Reading
@@ -182,6 +186,10 @@ class AsyncConnection:
     async def topics(self, filter: str | None = None) -> list[TopicInfo]:
         """See `Connection.topics`."""
         return topic_infos(await self._ask("topics", {} if filter is None else {"filter": filter}))
+
+    async def subscriptions(self) -> list[SubscriptionInfo]:
+        """See `Connection.subscriptions`."""
+        return subscription_infos(await self._ask("subscriptions", {}))
 
     async def stats(self) -> dict[str, Any]:
         """See `Connection.stats`."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -19,6 +19,12 @@ from stafeta.doors.flight.client.bell import left
 from stafeta.doors.flight.client.bookmark import Bookmark, Place
 from stafeta.doors.flight.client.data import Data
 from stafeta.doors.flight.client.link import Link, log
+from stafeta.doors.flight.client.listing import (
+    SubscriptionInfo,
+    TopicInfo,
+    subscription_infos,
+    topic_infos,
+)
 from stafeta.doors.flight.client.producer import HASTE, Producer
 from stafeta.doors.flight.client.publisher import Published, Publisher
 from stafeta.doors.flight.client.reading import Reading
@@ -33,16 +39,6 @@ LINGER: Final = 0.005
 MAX_MEMORY: Final = 64 << 20
 _LEAVING: Final = 0.5  # seconds that threads which are about to end are waited for when Python does
 MAX_RANGES: Final = 1000  # of offsets in one acknowledgement
-
-
-class TopicInfo(NamedTuple):
-    """A topic of the broker: the lowest offset that it holds, and the one that the next message gets."""
-
-    topic: str
-    first: int
-    next: int
-    rows: int
-    subscribers: int
 
 
 def connect(
@@ -177,6 +173,10 @@ class Connection:
         """How far a durable subscription has come: for each topic the offset below which everything is acknowledged."""
         found = self._link.ask("cursors", {"client": name, "filter": filter})
         return {one["topic"]: one["floor"] for one in found}
+
+    def subscriptions(self) -> list[SubscriptionInfo]:
+        """The durable subscriptions at the broker, through whichever door they were made."""
+        return subscription_infos(self._link.ask("subscriptions"))
 
     def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str) -> None:
         """For a durable subscription, everything below these offsets of topics is done with; returns once that is on
@@ -315,10 +315,6 @@ class Connection:
 def check_start(start: str) -> None:
     if start not in ("latest", "earliest"):
         raise ConfigError(f"A subscription starts at 'latest' or 'earliest', not {start!r}.")
-
-
-def topic_infos(results: list[dict[str, Any]]) -> list[TopicInfo]:
-    return [TopicInfo(*(result[field] for field in TopicInfo._fields)) for result in results]
 
 
 _connections: WeakSet[Connection] = WeakSet()
