@@ -104,9 +104,12 @@ def test_small_topics_are_read_together() -> None:
     assert rows(found[0]) == 200
 
 
-def test_opening_many_small_topics_is_counted() -> None:
-    found = tasks(*held(count=1000, rows=1, weight=200.0))
-    assert len(found) == pytest.approx(1000 * OPENING / LEAST, abs=2)
+@pytest.mark.parametrize(
+    ("count", "tasks_of_them"), [(100, 3), (1000, FEW), (10_000, 10_000 * OPENING / MOST)]
+)
+def test_opening_many_small_topics_is_counted(count: int, tasks_of_them: float) -> None:
+    found = tasks(*held(count=count, rows=1, weight=200.0))
+    assert len(found) == pytest.approx(tasks_of_them, abs=1)
 
 
 @pytest.mark.parametrize(

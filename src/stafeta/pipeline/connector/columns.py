@@ -29,18 +29,21 @@ PLAIN: Final[dict[str, DataType]] = {
     "kind": StringType(),
     "payload": BinaryType(),
 }
+ASKED: Final[dict[str, DataType]] = {"counter": LongType()}
+"""What a topic has as well, for those who name it."""
+STORED: Final = PLAIN | ASKED
 DECODED: Final[dict[str, DataType]] = {
     "number": DoubleType(),
     "decimal": DecimalType(38, 18),
     "text": StringType(),
 }
-_ALL: Final = PLAIN | DECODED
+_ALL: Final = STORED | DECODED
 
 
 def schema_of(names: Sequence[str] | None, *, decode: bool) -> StructType:
     """The schema of a read that asks for these columns, or for those that there are."""
     if names is None:
-        names = list(_ALL if decode else PLAIN)
+        names = list(PLAIN | DECODED if decode else PLAIN)
     fields = []
     for name in dict.fromkeys(names):
         if name not in _ALL:
@@ -72,7 +75,7 @@ def arrow_schema(schema: StructType) -> "pa.Schema":
 
 def needed(names: Sequence[str]) -> list[str]:
     """The columns to ask the broker for."""
-    found = [name for name in names if name in PLAIN]
+    found = [name for name in names if name in STORED]
     if len(found) < len(names):
         found += [name for name in ("kind", "payload") if name not in found]
     return found

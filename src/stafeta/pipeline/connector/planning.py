@@ -105,7 +105,7 @@ def tasks(
     """The ranges, parted among tasks in the order in which they are given."""
     wanted = [(one, topics[one.topic].weight) for one in ranges if one.rows > 0]
     rows = sum(one.rows for one, _ in wanted)
-    total = sum(one.rows * weight for one, weight in wanted)
+    total = sum(one.rows * weight for one, weight in wanted) + OPENING * max(0, len(wanted) - FEW)
     parting = _Parting(min(max(total / FEW, LEAST), MOST), rows, min_partitions, max_records or rows)
     for one, weight in wanted:
         parting.add(one, weight)

@@ -22,7 +22,7 @@ from stafeta.columns import Repeats, counting
 from stafeta.doors.flight.client.link import Link, Pauses, spawn
 from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
-from stafeta.pipeline.connector.columns import PLAIN, needed
+from stafeta.pipeline.connector.columns import STORED, needed
 from stafeta.pipeline.connector.decoding import decoded
 from stafeta.pipeline.connector.options import Reading
 from stafeta.pipeline.connector.planning import Range, Task, lost
@@ -85,7 +85,7 @@ class _Shape:
             rows = self._wanted.rows(pa.RecordBatch.from_pydict(columns))
             columns = {name: rows.column(name) for name in self._names}
         arrays = [
-            columns[name] if name in PLAIN else decoded(name, columns["kind"], columns["payload"])
+            columns[name] if name in STORED else decoded(name, columns["kind"], columns["payload"])
             for name in self._schema.names
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
