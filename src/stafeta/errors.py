@@ -100,6 +100,14 @@ class DataLoss(StafetaError):
     """Messages that were to be read are gone."""
 
 
+class Unsound(StafetaError):
+    """What the log and the lake hold is not what they should."""
+
+
+class InvalidQuery(StafetaError):
+    """A statement of SQL that cannot be carried out."""
+
+
 class JavaMissing(StafetaError):
     """Spark cannot start: there is no Java, or it is too old."""
 

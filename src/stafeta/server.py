@@ -18,8 +18,7 @@ import uvloop
 from stafeta import logs
 from stafeta.broker import Broker, Limits, Retention
 from stafeta.broker.names import matcher
-from stafeta.config import Config
-from stafeta.config.forms import Keep
+from stafeta.config import Config, Keep, TopicRule
 from stafeta.doors.devices.server import DevicesDoor
 from stafeta.doors.frames.server import FramesDoor
 from stafeta.doors.zeromq.server import ZeroMQDoor
@@ -38,6 +37,9 @@ SWITCH_INTERVAL = 0.0005
 # and then, would stop everything for a quarter of a second. What has lived for a minute is taken out of it.
 GC_THRESHOLDS = (10_000, 20, 1_000_000)
 GC_INTERVAL = 60.0
+
+# Where no configured rule says otherwise: nobody subscribes to the pipeline's reports, and its status is the last ones.
+OWN_RULES = (TopicRule("$sys/pipeline/#", Keep(messages=100)),)
 
 
 def run(config: Config, reload: Callable[[], Config], observer: Callable[[str], None] | None = None) -> int:
@@ -140,7 +142,7 @@ def _limits(config: Config) -> Limits:
 
 
 def _retention(config: Config) -> Callable[[str], Retention | None]:
-    rules = [(matcher(rule.filter), _kept(rule.keep)) for rule in config.topics]
+    rules = [(matcher(rule.filter), _kept(rule.keep)) for rule in (*config.topics, *OWN_RULES)]
 
     def retention(name: str) -> Retention | None:
         return next((kept for matches, kept in rules if matches(name)), None)

@@ -82,7 +82,7 @@ def _measure(plan: "Plan", check: "Callable[[], None]") -> "Report":
     import time
 
     from stafeta.bench.run import measure
-    from stafeta.cli.progress import Progress
+    from stafeta.progress import Progress
 
     begin = time.monotonic()
 

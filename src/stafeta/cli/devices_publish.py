@@ -18,10 +18,10 @@ from typing import BinaryIO, Final
 
 from stafeta.cli import exits
 from stafeta.cli.numbers import positive, whole
-from stafeta.cli.progress import Progress
 from stafeta.doors.devices.client import Publisher, kind_of, payload_of
 from stafeta.doors.devices.readings import write
 from stafeta.errors import ConfigError, InvalidMessage
+from stafeta.progress import Progress
 
 _TICK: Final = 0.001  # seconds that are not worth a sleep
 _CATCH_UP: Final = 0.05  # seconds by which it may be late and still make up for it

@@ -1,7 +1,35 @@
 """What a broker can be told, and how it is told: a TOML file, the environment, flags."""
 
 from stafeta.config.forms import Address, Keep
-from stafeta.config.options import Config, Limits, Store, TopicRule, ZeroMQ
+from stafeta.config.options import (
+    Alerts,
+    Compact,
+    Config,
+    Deadletter,
+    Lake,
+    Limits,
+    Pipeline,
+    Rollup,
+    Store,
+    TopicRule,
+    ZeroMQ,
+)
 from stafeta.config.sources import Setting, load
 
-__all__ = ["Address", "Config", "Keep", "Limits", "Setting", "Store", "TopicRule", "ZeroMQ", "load"]
+__all__ = [
+    "Address",
+    "Alerts",
+    "Compact",
+    "Config",
+    "Deadletter",
+    "Keep",
+    "Lake",
+    "Limits",
+    "Pipeline",
+    "Rollup",
+    "Setting",
+    "Store",
+    "TopicRule",
+    "ZeroMQ",
+    "load",
+]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from stafeta import units
+from stafeta.broker.names import check_filter
 from stafeta.errors import ConfigError
 
 T = TypeVar("T")
@@ -91,6 +92,35 @@ def host() -> Form[str]:
     return Form(_read_host, lambda value: value)
 
 
+def text(what: str, *, empty: bool = False) -> Form[str]:
+    """One line, which whoever uses it looks into: a path, an address, a name."""
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and (value or empty) and not _CONTROL.search(value):
+            return value
+        raise ConfigError(f"{value!r} is not {what}.")
+
+    return Form(read, lambda value: value)
+
+
+def filters() -> Form[str]:
+    """Filters with commas between, as Spark takes them."""
+    return Form(_read_filters, lambda value: value)
+
+
+def durations(minimum: float = 0.001) -> Form[tuple[float, ...]]:
+    """One duration or more, each once."""
+    one = duration(minimum)
+
+    def read(value: object) -> tuple[float, ...]:
+        found = tuple(map(one.read, _parts(value)))
+        if not found or len(set(found)) < len(found):
+            raise ConfigError(f"{value!r} is not a list of durations, each once, such as 10s, 1m.")
+        return found
+
+    return Form(read, lambda value: [one.write(each) for each in value])
+
+
 def listen() -> Form[tuple[Address, ...]]:
     return Form(_read_listen, _write_listen)
 
@@ -150,6 +180,18 @@ def _read_host(value: object) -> str:
     raise ConfigError(
         f"{value!r} is not an address; write one such as 127.0.0.1, ::1 or localhost, or 0.0.0.0 for all of them."
     )
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _read_filters(value: object) -> str:
+    names = [name for name in _parts(value) if isinstance(name, str)]
+    if len(names) < len(_parts(value)) or not names:
+        raise ConfigError(f"{value!r} is not a filter, or several with commas between.")
+    for name in names:
+        check_filter(name)
+    return ",".join(names)
 
 
 _LISTEN = "write a port (0 for any free one), HOST:PORT, a list of those, or off."

@@ -67,6 +67,49 @@ class Store:
     sweep: float = option(1.0, forms.duration())
 
 
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """Where tables are. A `catalog` without a name is an SQLite file in the warehouse's folder."""
+
+    warehouse: str = option("stafeta-lake", forms.text("a folder, or a URL such as s3://bucket/lake"))
+    catalog: str = option("", forms.text("the name of a catalog", empty=True))
+    namespace: str = option("stafeta", forms.text("the name of a namespace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """How jobs run. `checkpoints` without a name is a folder in the warehouse."""
+
+    broker: str = option("grpc://127.0.0.1:8815", forms.text("the address of a Flight door"))
+    subscribe: str = option("#", forms.filters())
+    checkpoints: str = option("", forms.text("a folder or a URL", empty=True))
+    trigger: float = option(1.0, forms.duration(0.0))
+    batch: int = option(1_000_000, forms.count(1))
+    grace: float = option(600.0, forms.duration(0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Rollup:
+    sizes: tuple[float, ...] = option((60.0,), forms.durations())
+    delay: float = option(10.0, forms.duration(0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Alerts:
+    rules: str = option("alerts.toml", forms.text("the path of a TOML file"))
+
+
+@dataclass(frozen=True, slots=True)
+class Deadletter:
+    schemas: str = option("", forms.text("the path of a TOML file", empty=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    size: int = option(128 << 20, forms.size(1 << 20))
+    keep: float = option(86_400.0, forms.duration(0.0))
+
+
 class TopicRule(NamedTuple):
     """What holds for the topics that a filter matches."""
 
@@ -88,6 +131,12 @@ class Config:
     flight: Flight = field(default_factory=Flight)
     limits: Limits = field(default_factory=Limits)
     store: Store = field(default_factory=Store)
+    lake: Lake = field(default_factory=Lake)
+    pipeline: Pipeline = field(default_factory=Pipeline)
+    rollup: Rollup = field(default_factory=Rollup)
+    alerts: Alerts = field(default_factory=Alerts)
+    deadletter: Deadletter = field(default_factory=Deadletter)
+    compact: Compact = field(default_factory=Compact)
     topics: tuple[TopicRule, ...] = ()
 
     def addresses(self, listen: tuple[Address, ...]) -> tuple[Address, ...]:

@@ -12,25 +12,27 @@ _WIDTH: Final = 30
 
 
 class Progress:
-    """Counts what was sent, and draws it. `fraction` tells how much of all that is, or None where nobody knows."""
+    """Counts what was sent, and draws it, if `shown`. `fraction` tells how much of all that is, or None where nobody
+    knows."""
 
     def __init__(self, fraction: Callable[[int], float | None]) -> None:
         self.sent = 0
         self._fraction = fraction
-        self._shown = sys.stderr.isatty()
+        self.shown = sys.stderr.isatty()
         self._begin = self._drawn = time.monotonic()
         self._length = 0
 
     def advance(self, count: int = 1) -> None:
         self.sent += count
-        if self._shown and time.monotonic() - self._drawn >= _INTERVAL:
+        if self.shown and time.monotonic() - self._drawn >= _INTERVAL:
             self._draw()
 
     def say(self, sentence: str) -> None:
         """Prints a line on standard error, above the bar."""
         if self._length:
             self._write("", "\r")
-        print(sentence, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{sentence}\n")
+        sys.stderr.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -40,7 +42,7 @@ class Progress:
     ) -> None:
         if self._length:
             self._draw()
-            print(file=sys.stderr)
+            sys.stderr.write("\n")
 
     def _draw(self) -> None:
         self._drawn = now = time.monotonic()
@@ -51,5 +53,6 @@ class Progress:
         self._write(line[: shutil.get_terminal_size().columns - 1], "")
 
     def _write(self, line: str, end: str) -> None:
-        print(f"\r{line:<{self._length}}", end=end, file=sys.stderr, flush=True)
+        sys.stderr.write(f"\r{line:<{self._length}}{end}")
+        sys.stderr.flush()
         self._length = len(line)
