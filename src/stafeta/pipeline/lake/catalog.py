@@ -1,0 +1,92 @@
+"""Where the lake's tables are listed: an SQLite file beside them, or any catalog that pyiceberg is configured for."""
+
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table
+from sqlalchemy.exc import DatabaseError, IntegrityError
+
+from stafeta.errors import ConfigError
+from stafeta.pipeline.lake.tables import TABLES
+
+FILE: Final = "catalog.db"
+_PATIENCE: Final = 60.0  # seconds that a writer waits for another
+_catalogs: dict[tuple[str, str], Catalog] = {}
+_lock = threading.Lock()
+
+
+def location(warehouse: str) -> str:
+    """The URL of a warehouse that is a URL or a folder."""
+    if len(urlsplit(warehouse).scheme) > 1:
+        return warehouse.rstrip("/")
+    return f"file://{Path(warehouse).expanduser().absolute()}"
+
+
+def folder(url: str) -> Path | None:
+    """The folder of a URL, if it is one of this machine's."""
+    return Path(url.removeprefix("file://")) if url.startswith("file://") else None
+
+
+def catalog(warehouse: str, name: str) -> Catalog:
+    """The catalog of the lake at a URL: one is opened once in a process."""
+    with _lock:
+        if (warehouse, name) not in _catalogs:
+            _catalogs[warehouse, name] = _opened(warehouse, name)
+        return _catalogs[warehouse, name]
+
+
+def _opened(warehouse: str, name: str) -> Catalog:
+    if name:
+        try:
+            return load_catalog(name)
+        except Exception as error:  # noqa: BLE001 - of whatever kind of catalog it is
+            raise ConfigError(f"lake.catalog: pyiceberg cannot open the catalog {name!r}: {error}") from None
+    local = folder(warehouse)
+    if local is None:
+        raise ConfigError(
+            f"lake.warehouse is {warehouse}, and a catalog in an SQLite file has to be in a folder of this machine. "
+            "Name a catalog that pyiceberg is configured for in lake.catalog."
+        )
+    try:
+        local.mkdir(parents=True, exist_ok=True)
+        for attempt in range(5):
+            try:
+                return SqlCatalog("stafeta", **_settings(local, warehouse))
+            except DatabaseError:  # another process makes the same tables in it right now
+                if attempt == 4:
+                    raise
+    except (OSError, DatabaseError) as error:
+        raise ConfigError(f"lake.warehouse: the lake in {local} cannot be opened: {error}") from None
+    raise AssertionError
+
+
+def _settings(local: Path, warehouse: str) -> dict[str, Any]:
+    return {"uri": f"sqlite:///{local / FILE}?timeout={_PATIENCE}", "warehouse": warehouse}
+
+
+def table(catalog: Catalog, namespace: str, name: str) -> Table:
+    """A table, which is made where it is missing."""
+    identifier = (namespace, name)
+    try:
+        return catalog.load_table(identifier)
+    except NoSuchTableError:
+        pass
+    with suppress(NamespaceAlreadyExistsError, IntegrityError):  # the latter where two make it at once
+        catalog.create_namespace(namespace)
+    definition = TABLES[name]
+    try:
+        return catalog.create_table(
+            identifier,
+            definition.schema(),
+            partition_spec=definition.partition_spec(),
+            sort_order=definition.sort_order(),
+            properties=definition.settings(),
+        )
+    except TableAlreadyExistsError:  # somebody else was quicker
+        return catalog.load_table(identifier)

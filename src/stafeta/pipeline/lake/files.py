@@ -1,0 +1,155 @@
+"""Parquet files of a table: Spark writes them, in a folder of their own for each attempt, and nobody sees them until a
+commit names them."""
+
+import os
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from stafeta.errors import Unsound
+from stafeta.pipeline.lake.tables import Definition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Ranges = dict[str, list[tuple[int, int]]]
+"""By topic, offsets from the first up to, not including, the second of each pair; in order, and apart."""
+
+_DAY: Final = "__day"
+_DAYS: Final = (
+    "date_from_unix_date(cast(floor(unix_micros(`{}`) / 86400000000) as int))"  # in whatever time zone
+)
+_DAYS_AT_ONCE: Final = 8
+
+_compute: Any = pc  # its types do not know all of it
+
+
+def write(frame: "DataFrame", definition: Definition, table: str, *, in_order: bool = False) -> list[str]:
+    """Writes rows as files of the table at this URL, each sorted and of one day; returns their URLs. Rows that are
+    sorted in each partition (`in_order`) are written as they come, which is much quicker, as long as they are of few
+    days."""
+    from pyspark.sql import functions as sf
+
+    conf = frame.sparkSession.conf
+    # Other readers of Iceberg tables do not know Spark's older form.
+    conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    # Without this, Spark sorts the rows by day.
+    conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_DAYS_AT_ONCE))
+    target = f"{table}/data/{uuid.uuid4().hex}"
+    rows = frame.select(*definition.names, sf.expr(_DAYS.format(definition.day)).alias(_DAY))
+    if not in_order:
+        rows = rows.sortWithinPartitions(_DAY, *definition.order)
+    (
+        rows.write.partitionBy(_DAY)
+        .option("compression", "zstd")
+        .option("parquet.compression.codec.zstd.level", 1 if in_order else 3)
+        .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        .parquet(target)
+    )
+    return listed(target)
+
+
+def place(url: str) -> tuple[fs.FileSystem, str]:
+    """Where a URL, or a folder of this machine, is. URLs of folders are as Spark has them: nothing is escaped."""
+    if url.startswith("file://"):
+        return fs.LocalFileSystem(), url.removeprefix("file://")
+    return fs.FileSystem.from_uri(url) if "://" in url else (fs.LocalFileSystem(), url)
+
+
+def listed(folder: str) -> list[str]:
+    """The URLs of the Parquet files below a URL."""
+    return [url for url, _, _ in found(folder) if url.endswith(".parquet")]
+
+
+def found(folder: str) -> list[tuple[str, int, float]]:
+    """The URLs of all files below a URL, their sizes, and when they were changed (seconds since 1970)."""
+    system, path = place(folder)
+    selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
+    prefix = folder[: len(folder) - len(path)]
+    return sorted(
+        (prefix + info.path, info.size, info.mtime.timestamp() if info.mtime else 0.0)
+        for info in system.get_file_info(selector)
+        if info.is_file
+    )
+
+
+def remove(urls: Iterable[str]) -> None:
+    """Removes files; one that is gone already is no matter."""
+    for url in urls:
+        system, path = place(url)
+        try:
+            system.delete_file(path)
+        except FileNotFoundError:
+            continue
+
+
+def remove_empty(url: str, before: float) -> None:
+    """Removes folders with nothing in them that were not changed since a time. Object stores have none."""
+    system, path = place(url)
+    if not isinstance(system, fs.LocalFileSystem):
+        return
+    for folder, _, _ in os.walk(path, topdown=False):
+        if folder != path and os.stat(folder).st_mtime < before:
+            with suppress(OSError):  # it is not empty
+                os.rmdir(folder)
+
+
+class Contents(NamedTuple):
+    """The offsets in files of `messages`, and whether each file is sorted."""
+
+    ranges: Ranges
+    in_order: bool
+
+
+def contents(urls: Iterable[str]) -> Contents:
+    """What is in these files."""
+    every: list[tuple[str, int, int]] = []
+    in_order = True
+    for url in urls:
+        system, path = place(url)
+        rows = pq.read_table(path, columns=["topic", "offset"], filesystem=system, read_dictionary=["topic"])
+        found = runs(rows)
+        in_order = in_order and found == sorted(found)
+        every += found
+    return Contents(joined(every), in_order)
+
+
+def runs(rows: pa.Table) -> list[tuple[str, int, int]]:
+    """What follows on one another in rows of topic and offset: as good as all, if they are sorted."""
+    rows = rows.unify_dictionaries().combine_chunks()
+    count = rows.num_rows
+    if not count:
+        return []
+    topics: Any = rows.column("topic").chunk(0)
+    offsets: Any = rows.column("offset").chunk(0)
+    codes = topics.indices if isinstance(topics, pa.DictionaryArray) else topics
+    follows = _compute.and_(
+        _compute.equal(codes.slice(1), codes.slice(0, count - 1)),
+        _compute.equal(offsets.slice(1), _compute.add(offsets.slice(0, count - 1), 1)),
+    )
+    ends = [*_compute.indices_nonzero(_compute.invert(follows)).to_pylist(), count - 1]
+    starts = [0, *(at + 1 for at in ends[:-1])]
+    return [
+        (topics[start].as_py(), offsets[start].as_py(), offsets[end].as_py() + 1)
+        for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def joined(runs: Iterable[tuple[str, int, int]]) -> Ranges:
+    """Runs of offsets, given as topic, first and end, joined where they meet. Raises where they overlap."""
+    made: Ranges = {}
+    for topic, start, end in sorted(runs):
+        known = made.setdefault(topic, [])
+        if known and start < known[-1][1]:
+            raise Unsound(f"The message {start} of topic {topic!r} is there twice.")
+        if known and start == known[-1][1]:
+            known[-1] = known[-1][0], end
+        else:
+            known.append((start, end))
+    return made

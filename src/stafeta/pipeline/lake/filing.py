@@ -1,0 +1,151 @@
+"""A stream of topics as files: what the archive reads.
+
+1. A task writes what it reads to Parquet files of the table, one for each day, and its rows tell of them: which file,
+   and which offsets are in it. Messages stay in Arrow's batches from the broker to the file; made into rows of Spark's,
+   they would take several times as long.
+2. A file is sorted by topic and offset, since a task reads its topics one after the other, in order.
+3. A file that an attempt left behind that failed is told of by nobody, and nobody reads it.
+"""
+
+import uuid
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, InputPartition
+from pyspark.sql.types import StructType
+
+from stafeta.errors import StafetaError
+from stafeta.pipeline.connector.columns import arrow_schema, schema_of
+from stafeta.pipeline.connector.options import Reading
+from stafeta.pipeline.connector.planning import Task
+from stafeta.pipeline.connector.stream import FailedStream, TopicStream
+from stafeta.pipeline.connector.telling import each_told, told
+from stafeta.pipeline.lake.files import place, runs
+from stafeta.pipeline.lake.tables import TABLES
+
+NAME: Final = "stafeta-files"
+SCHEMA: Final = "url string, topic string, start bigint, stop bigint"
+_TABLE: Final = "table"  # the option: the URL of the table
+_ROWS: Final = 250_000  # that a file takes at a time
+_DAY: Final = 86_400_000_000  # microseconds
+_REPEATING: Final = ["topic", "producer", "source", "kind"]
+_TYPES: Final[dict[str, pa.DataType]] = {  # as SCHEMA has them
+    "url": pa.string(),
+    "topic": pa.string(),
+    "start": pa.int64(),
+    "stop": pa.int64(),
+}
+_compute: Any = pc  # its types do not know all of it
+
+
+class Filing(DataSource):
+    """The options are those of `format("stafeta")`, and `table`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    @told
+    def streamReader(self, schema: StructType) -> "FilingStream | FailedStream":  # noqa: N802
+        options = {name: value for name, value in self.options.items() if name.lower() != _TABLE}
+        try:
+            return FilingStream(Reading.of(options, streaming=True), self.options[_TABLE])
+        except StafetaError as error:
+            return FailedStream(error)
+
+
+class FilingStream(TopicStream):
+    def __init__(self, options: Reading, table: str) -> None:
+        super().__init__(options, schema_of(TABLES["messages"].names, decode=False))
+        self._table = table
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        if not isinstance(partition, Task):
+            return iter(())
+        return each_told(self._filed(partition))
+
+    def _filed(self, task: Task) -> "Iterator[pa.RecordBatch]":
+        from stafeta.pipeline.connector.reading import batches
+
+        files: dict[int, _File] = {}
+        for batch in batches(self._options, arrow_schema(self._schema), task):
+            for day, rows in _by_day(batch):
+                if day not in files:
+                    files[day] = _File(self._table, day)
+                files[day].add(rows)
+        for file in files.values():
+            yield file.finish()
+
+
+class _File:
+    """A file that is being written."""
+
+    def __init__(self, table: str, day: int) -> None:
+        folder = f"{table}/data/{date(1970, 1, 1) + timedelta(days=day)}"
+        self._url = f"{folder}/{uuid.uuid4().hex}.parquet"
+        self._system, self._path = place(self._url)
+        self._system.create_dir(place(folder)[1], recursive=True)
+        self._writer: pq.ParquetWriter | None = None
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._runs: list[tuple[str, int, int]] = []
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._pending.append(rows)
+        self._rows += rows.num_rows
+        for topic, start, stop in runs(pa.table(rows.select(["topic", "offset"]))):
+            if self._runs and self._runs[-1][0] == topic and self._runs[-1][2] == start:
+                start = self._runs.pop()[1]
+            self._runs.append((topic, start, stop))
+        if self._rows >= _ROWS:
+            self._write()
+
+    def finish(self) -> pa.RecordBatch:
+        """Closes the file, and tells what is in it."""
+        self._write()
+        assert self._writer is not None
+        self._writer.close()
+        rows = [
+            {"url": self._url, "topic": topic, "start": start, "stop": stop}
+            for topic, start, stop in self._runs
+        ]
+        return pa.RecordBatch.from_pylist(rows, schema=pa.schema(_TYPES))
+
+    def _write(self) -> None:
+        if not self._pending:
+            return
+        table: Any = pa.Table.from_batches(self._pending)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._path,
+                pa.schema([field.with_nullable(True) for field in table.schema]),
+                filesystem=self._system,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_REPEATING,  # type: ignore[arg-type]  # its types know of True and False
+            )
+        self._writer.write_table(table.cast(self._writer.schema))
+        self._pending, self._rows = [], 0
+
+
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each day (since 1970, UTC)."""
+    times = batch.column("timestamp").cast(pa.int64())
+    edges = pc.min_max(times)
+    first, last = (edges[name].as_py() // _DAY for name in ("min", "max"))
+    if first == last:
+        yield first, batch
+        return
+    for day in sorted({time // _DAY for time in _compute.unique(times).to_pylist()}):
+        low, high = day * _DAY, (day + 1) * _DAY
+        inside = _compute.and_(_compute.greater_equal(times, low), _compute.less(times, high))
+        rows = batch.filter(inside)
+        if rows.num_rows:
+            yield day, rows

@@ -1,0 +1,250 @@
+"""The lake.
+
+1. An append is one commit: files, who wrote them, and the number of the writer's batch. It is repeated at will: a batch
+   that is in the table is not added again.
+2. The archive goes by offsets: a message that is in `messages` is not added again, whoever read it, and whenever. The
+   offsets that are there stand in the table's property `stafeta.archived`, changed by the same commit.
+3. A table that is added to each second would remember each of these commits: it keeps the last of them.
+4. Nothing that a commit did not name is ever seen. What a killed writer left behind, the job `compact` removes.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+
+from stafeta.errors import StoreConflict
+from stafeta.pipeline.lake import catalog, files
+from stafeta.pipeline.lake.files import Ranges
+from stafeta.pipeline.lake.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stafeta.config.options import Lake as Settings
+
+ARCHIVED: Final = "stafeta.archived"
+WRITER: Final = "stafeta.writer."
+BATCH: Final = "stafeta.batch"
+_ATTEMPTS: Final = 10
+_SNAPSHOTS: Final = 100  # that a table keeps at least
+
+
+class Written(NamedTuple):
+    """What an append did."""
+
+    rows: int
+    files: int
+
+
+class Lake:
+    """The tables of a lake. It can be sent to other processes, which open its catalog anew."""
+
+    def __init__(self, settings: "Settings") -> None:
+        self.warehouse = catalog.location(settings.warehouse)
+        self._name = settings.catalog
+        self._namespace = settings.namespace
+
+    @property
+    def catalog(self) -> Catalog:
+        return catalog.catalog(self.warehouse, self._name)
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one already. A catalog that is configured is taken to be there."""
+        local = catalog.folder(self.warehouse)
+        return bool(self._name) or (local is not None and (local / catalog.FILE).exists())
+
+    def has(self, name: str) -> bool:
+        return self.exists and self.catalog.table_exists((self._namespace, name))
+
+    def table(self, name: str) -> Table:
+        """A table as it is now; it is made where it is missing."""
+        return catalog.table(self.catalog, self._namespace, name)
+
+    def archived(self) -> Ranges:
+        """The offsets that `messages` holds."""
+        return archived_in(self.table("messages"))
+
+    def append(self, name: str, frame: "DataFrame", writer: str, batch: int) -> Written:
+        """Adds rows to a table, in a batch of a writer's that counts; nothing where it is there already."""
+        definition = TABLES[name]
+        table = self.table(name)
+        if _batch_of(table, writer) >= batch:
+            return Written(0, 0)
+        urls = files.write(frame, definition, table.location())
+        rows = 0
+
+        def change() -> bool:
+            nonlocal rows
+            if _batch_of(table, writer) >= batch:
+                return False
+            with table.transaction() as transaction:
+                if urls:
+                    transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
+                transaction.set_properties({WRITER + writer: str(batch)})
+            rows = _added(table) if urls else 0
+            return True
+
+        if self._committed(table, change):
+            return Written(rows, len(urls))
+        files.remove(urls)
+        return Written(0, 0)
+
+    def archive(self, frame: "DataFrame", writer: str, batch: int) -> Written:
+        """Adds messages to `messages`: those that are not there yet."""
+        definition, location = TABLES["messages"], self.table("messages").location()
+        urls = files.write(frame, definition, location, in_order=True)
+        new, in_order = files.contents(urls)
+        if not in_order:  # nor were they, or they were of too many days
+            files.remove(urls)
+            urls = files.write(frame, definition, location)
+        return self.archive_files(frame.sparkSession, urls, new, writer, batch)
+
+    def archive_files(
+        self, spark: "SparkSession", urls: list[str], new: Ranges, writer: str, batch: int
+    ) -> Written:
+        """Adds the messages in files, which have these offsets, to `messages`: those that are not there yet."""
+        if not new:
+            files.remove(urls)
+            return Written(0, 0)
+        table = self.table("messages")
+        fresh = new
+
+        def change() -> bool:
+            nonlocal fresh
+            known = archived_in(table)
+            fresh = missing(new, known)
+            if fresh != new:
+                return False
+            told = {**known, **{topic: merged(known.get(topic, []), runs) for topic, runs in new.items()}}
+            with table.transaction() as transaction:
+                transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
+                transaction.set_properties({ARCHIVED: json.dumps(told, separators=(",", ":"))})
+            return True
+
+        if self._committed(table, change):
+            rows = sum(stop - start for runs in new.values() for start, stop in runs)
+            return Written(rows, len(urls))
+        written = Written(0, 0)
+        if fresh:
+            messages = spark.read.schema(TABLES["messages"].columns).parquet(*urls)
+            written = self.archive(_only(messages, fresh), writer, batch)
+        files.remove(urls)
+        return written
+
+    def frame(
+        self,
+        spark: "SparkSession",
+        name: str,
+        *,
+        snapshot: int | None = None,
+        row_filter: str | BooleanExpression | None = None,
+    ) -> "DataFrame":
+        """A table as a DataFrame, as it is now or at a snapshot. The filter, in pyiceberg's words, leaves out files
+        that have no such rows; of the others it leaves all."""
+        return self.frame_of(spark, self.table(name), name, snapshot=snapshot, row_filter=row_filter)
+
+    def frame_of(
+        self,
+        spark: "SparkSession",
+        table: Table,
+        name: str,
+        *,
+        snapshot: int | None = None,
+        row_filter: str | BooleanExpression | None = None,
+    ) -> "DataFrame":
+        """The same of a table that was looked up before."""
+        schema = TABLES[name].columns
+        scan = table.scan(row_filter or AlwaysTrue(), snapshot_id=snapshot)
+        urls = [task.file.file_path for task in scan.plan_files()]
+        if not urls:
+            return spark.createDataFrame([], schema)
+        return spark.read.schema(schema).parquet(*urls)
+
+    def _committed(self, table: Table, change: Callable[[], bool]) -> bool:
+        """Whether a change was made: it is tried again where somebody else's came between."""
+        for _ in range(_ATTEMPTS):
+            try:
+                if not change():
+                    return False
+            except CommitFailedException:
+                table.refresh()
+                continue
+            _forget(table)
+            return True
+        raise StoreConflict(
+            f"{table.location()}: others change the table all the time; tried {_ATTEMPTS} times."
+        )
+
+
+def _forget(table: Table) -> None:
+    """Takes snapshots out of the table's metadata, which is written anew with each commit, when there are many: those
+    after which files were only added, so that nothing but the way back is lost."""
+    known = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
+    if len(known) < 2 * _SNAPSHOTS:
+        return
+    added = [
+        one.snapshot_id
+        for one, following in pairwise(known[:-_SNAPSHOTS])
+        if following.summary is not None and following.summary.operation == Operation.APPEND
+    ]
+    with suppress(CommitFailedException, ValueError):  # another time; or somebody else did
+        table.maintenance.expire_snapshots().by_ids(added).commit()
+
+
+def archived_in(table: Table) -> Ranges:
+    told: Mapping[str, Any] = json.loads(table.properties.get(ARCHIVED, "{}"))
+    return {topic: [(start, end) for start, end in runs] for topic, runs in told.items()}
+
+
+def merged(known: list[tuple[int, int]], new: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Offsets of a topic, with others that are not among them."""
+    return files.joined(("", start, end) for start, end in [*known, *new]).get("", [])
+
+
+def missing(wanted: Ranges, known: Ranges) -> Ranges:
+    """What of the one is not in the other."""
+    made: Ranges = {}
+    for topic, runs in wanted.items():
+        left = []
+        for start, end in runs:
+            for first, last in known.get(topic, []):
+                if last <= start or first >= end:
+                    continue
+                if first > start:
+                    left.append((start, first))
+                start = max(start, last)
+            if start < end:
+                left.append((start, end))
+        if left:
+            made[topic] = left
+    return made
+
+
+def _only(frame: "DataFrame", ranges: Ranges) -> "DataFrame":
+    """The messages with these offsets."""
+    from pyspark.sql import functions as sf
+
+    rows = [(topic, start, end) for topic, runs in ranges.items() for start, end in runs]
+    kept = frame.sparkSession.createDataFrame(rows, "kept string, from_offset bigint, to_offset bigint")
+    inside = (sf.col("topic") == sf.col("kept")) & (sf.col("offset") >= sf.col("from_offset"))
+    return frame.join(sf.broadcast(kept), inside & (sf.col("offset") < sf.col("to_offset")), "left_semi")
+
+
+def _batch_of(table: Table, writer: str) -> int:
+    return int(table.properties.get(WRITER + writer, -1))
+
+
+def _added(table: Table) -> int:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    return int(snapshot.summary["added-records"] or 0)

@@ -1,0 +1,49 @@
+"""The archive's files, as tasks write them."""
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from stafeta.pipeline.job import Context
+from stafeta.pipeline.jobs import archive
+from tests.brokers import BrokerProcess
+from tests.pipeline.archives import config_of
+from tests.pipeline.queries import connect
+
+MIDNIGHT = datetime(2026, 11, 2, tzinfo=UTC)
+
+
+def test_a_file_is_of_one_day_and_sorted_and_rows_are_as_published(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Clocks go to and fro over midnight, the last microsecond of a day included."""
+    steps = [-1, 0, -(10**6), 1, 86_400 * 10**6, -2]
+    times = [MIDNIGHT + timedelta(microseconds=step) for step in steps]
+    payloads = [f"{step}" for step in steps]
+    with connect(broker) as connection:
+        for topic in ("b", "a"):
+            rows = pa.table({"payload": payloads, "timestamp": pa.array(times, pa.timestamp("us", "UTC"))})
+            connection.publish(topic, rows, kind="int")
+    context = Context(spark, config_of(broker, tmp_path), "archive", str(tmp_path / "checkpoint"), once=True)
+    (query,) = archive.start(context)
+    assert query.awaitTermination(60)
+
+    table = context.lake.table("messages")
+    days: list[date] = []
+    for task in table.scan().plan_files():
+        file: Any = pq.read_table(task.file.file_path.removeprefix("file://"))
+        keys = list(zip(file.column("topic").to_pylist(), file.column("offset").to_pylist(), strict=True))
+        assert keys == sorted(keys)
+        (day,) = {time.date() for time in file.column("timestamp").to_pylist()}
+        assert task.file.partition[0] == (day - date(1970, 1, 1)).days
+        days.append(day)
+    assert sorted(days) == [date(2026, 11, day) for day in (1, 2, 3)]
+    found: Any = table.scan().to_arrow().sort_by([("topic", "ascending"), ("offset", "ascending")])
+    assert found.column("payload").to_pylist() == [payload.encode() for payload in payloads] * 2
+    assert found.column("timestamp").to_pylist() == times * 2
+    assert found.column("counter").to_pylist() == [1, 2, 3, 4, 5, 6] * 2
+    assert context.lake.archived() == {"a": [(1, 7)], "b": [(1, 7)]}

@@ -1,0 +1,90 @@
+"""Ranges of offsets against sets of them."""
+
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stafeta.errors import Unsound
+from stafeta.pipeline.lake.files import Ranges, contents, joined
+from stafeta.pipeline.lake.lake import merged, missing
+
+numbers = st.sets(st.integers(1, 40))
+by_topic = st.dictionaries(st.sampled_from("abc"), numbers)
+
+
+def ranges_of(found: dict[str, set[int]]) -> Ranges:
+    """Offsets as ranges, made the simple way."""
+    made: Ranges = {}
+    for topic, some in found.items():
+        starts = sorted(one for one in some if one - 1 not in some)
+        ends = sorted(one + 1 for one in some if one + 1 not in some)
+        if some:
+            made[topic] = list(zip(starts, ends, strict=True))
+    return made
+
+
+@given(by_topic, st.randoms())
+def test_runs_are_joined_where_they_meet(found: dict[str, set[int]], random: Random) -> None:
+    runs = [(topic, one, one + 1) for topic, some in found.items() for one in some]
+    random.shuffle(runs)
+    assert joined(runs) == ranges_of(found)
+
+
+@given(numbers.filter(bool), st.data())
+def test_an_offset_that_is_there_twice_is_told(found: set[int], data: st.DataObject) -> None:
+    twice = data.draw(st.sampled_from(sorted(found)))
+    runs = [("a", start, end) for start, end in ranges_of({"a": found})["a"]]
+    with pytest.raises(Unsound, match="of topic 'a' is there twice"):
+        joined([*runs, ("a", twice, twice + 1)])
+
+
+@given(by_topic, by_topic)
+def test_what_is_missing_is_what_is_wanted_and_not_known(
+    wanted: dict[str, set[int]], known: dict[str, set[int]]
+) -> None:
+    left = {topic: some - known.get(topic, set()) for topic, some in wanted.items()}
+    assert _numbers(missing(ranges_of(wanted), ranges_of(known))) == {k: v for k, v in left.items() if v}
+
+
+@given(by_topic)
+def test_nothing_is_missing_of_what_is_known_and_all_of_what_is_not(found: dict[str, set[int]]) -> None:
+    assert missing(ranges_of(found), ranges_of(found)) == {}
+    assert missing(ranges_of(found), {}) == ranges_of(found)
+
+
+@given(numbers, numbers)
+def test_ranges_are_merged_with_others(known: set[int], more: set[int]) -> None:
+    new = more - known
+    made = merged(ranges_of({"a": known}).get("a", []), ranges_of({"a": new}).get("a", []))
+    assert made == ranges_of({"a": known | new}).get("a", [])
+
+
+@settings(deadline=None, max_examples=30)
+@given(by_topic, st.integers(1, 30), st.randoms())
+def test_the_ranges_of_files_are_those_of_their_rows(
+    tmp_path_factory: pytest.TempPathFactory, found: dict[str, set[int]], size: int, random: Random
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    rows = [(topic, one) for topic, some in found.items() for one in some]
+    random.shuffle(rows)
+    ordered = random.choice((sorted, list))
+    parts = [ordered(rows[start : start + size]) for start in range(0, len(rows), size)] or [[]]
+    told = contents([_file(folder / f"{n}.parquet", part) for n, part in enumerate(parts)])
+    assert told.ranges == ranges_of(found)
+    assert told.in_order == all(part == sorted(part) for part in parts)
+
+
+def _file(path: Path, rows: list[tuple[str, int]]) -> str:
+    topics, offsets = [topic for topic, _ in rows], [offset for _, offset in rows]
+    table = pa.table({"topic": pa.array(topics, pa.string()), "offset": pa.array(offsets, pa.int64())})
+    pq.write_table(table, path, row_group_size=3)
+    return path.as_uri()
+
+
+def _numbers(found: Ranges) -> dict[str, set[int]]:
+    return {topic: {one for run in runs for one in range(*run)} for topic, runs in found.items()}
