@@ -19,7 +19,10 @@ ALLOWED = {
     "stafeta.pipeline": {
         *INNERMOST,
         "stafeta.broker.names",
+        "stafeta.config",
+        "stafeta.connect",
         "stafeta.doors.flight.client",
+        "stafeta.progress",
         "stafeta.units",
     },
     "stafeta.config": {"stafeta.errors", "stafeta.units", "stafeta.broker.names"},
@@ -55,7 +58,21 @@ def test_a_package_imports_only_what_lies_further_in(package: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["put", "get", "sub", "unsub", "topics", "shell", "serve", "devices", "bench", "spark"]
+    "command",
+    [
+        "put",
+        "get",
+        "sub",
+        "unsub",
+        "topics",
+        "shell",
+        "serve",
+        "devices",
+        "bench",
+        "spark",
+        "pipeline",
+        "sql",
+    ],
 )
 def test_the_command_line_and_the_client_start_without_heavy_imports(command: str) -> None:
     script = (

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from stafeta import __version__
-from stafeta.cli import bench, devices, exits, messages, serve, shell, spark
+from stafeta.cli import bench, devices, exits, messages, pipeline, serve, shell, spark, sql
 from stafeta.errors import StafetaError
 
 
@@ -47,4 +47,6 @@ def _parser() -> argparse.ArgumentParser:
     devices.register(commands)
     bench.register(commands)
     spark.register(commands)
+    pipeline.register(commands)
+    sql.register(commands)
     return parser

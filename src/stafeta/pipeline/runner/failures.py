@@ -1,0 +1,96 @@
+"""What went wrong with a job, in a sentence, and whether it can get better by itself.
+
+1. A broker that is away comes back, a disk gets room: the job is started again, later and later.
+2. What is written wrong stays wrong: options, rules, SQL, the columns of a sink; and messages that are gone stay gone.
+3. Spark wraps an error in others, each with its condition before and its SQLSTATE behind: the innermost is told.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from stafeta import errors
+from stafeta.errors import StafetaError
+
+LASTING: Final = (
+    errors.ConfigError,
+    errors.DataLoss,
+    errors.InvalidName,
+    errors.InvalidMessage,
+    errors.InvalidSchema,
+    errors.JavaMissing,
+    errors.NoSuchOffset,
+    errors.Unsound,
+    errors.Untrusted,
+)
+_MISTAKES: Final = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
+_OURS: Final = re.compile(r"stafeta\.errors\.(\w+): (.+?)(?= SQLSTATE: |\n\s*at |\Z)", re.DOTALL)
+_CAUSED: Final = re.compile(r"^Caused by: ([\w.$]+): (.+)$", re.MULTILINE)
+_RAISED: Final = re.compile(r"^([\w.]+(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]{5,})\] ")
+_SENTENCE: Final = re.compile(r".+?(?= ?SQLSTATE: |\n|\Z)", re.DOTALL)
+_WRAPPERS: Final = (
+    "STREAM_FAILED",
+    "FOREACH_BATCH_USER_FUNCTION_ERROR",
+    "PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR",
+)
+_STATE: Final = re.compile(r"SQLSTATE: (\w{5})")
+_WHERE: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
+_MOST: Final = 500  # characters of a sentence
+
+
+class Failure(NamedTuple):
+    sentence: str
+    lasting: bool
+    error: StafetaError | None = None
+    """What it was, where it was one of ours."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What a job that ended with this error failed of."""
+    if isinstance(error, StafetaError):
+        return Failure(str(error), isinstance(error, LASTING), error)
+    text = str(error)
+    if found := _ours(text):
+        return found
+    if type(error).__module__.startswith(("pyspark.", "py4j.")):
+        return _of_spark(error, text)
+    return Failure(_cut(f"{type(error).__name__}: {text}"), isinstance(error, _MISTAKES))
+
+
+def _ours(text: str) -> Failure | None:
+    """An error of ours in what Spark says of it."""
+    for found in reversed(list(_OURS.finditer(text))):
+        kind: Callable[[str], object] | None = getattr(errors, found[1], None)
+        if isinstance(kind, type) and issubclass(kind, StafetaError):
+            sentence = " ".join(found[2].split())
+            made = StafetaError(sentence) if kind is errors.OutOfSequence else kind(sentence)
+            return Failure(sentence, isinstance(made, LASTING), made)
+    return None
+
+
+def _of_spark(error: BaseException, text: str) -> Failure:
+    states = _STATE.findall(text)
+    # Class 42 is a mistake in the query, 0A is what Spark does not have.
+    lasting = type(error).__name__ in ("AnalysisException", "ParseException") or any(
+        state.startswith(("42", "0A")) for state in states
+    )
+    conditions = [found.end() for found in _CONDITION.finditer(text) if found[1] not in _WRAPPERS]
+    raised = _RAISED.findall(text.partition("=== Streaming Query ===")[0])
+    if conditions and (found := _SENTENCE.match(text, conditions[-1])):
+        sentence = found[0]
+        where = _WHERE.search(text)
+        if where:
+            sentence = f"Line {where[1]}, position {where[2]}: {sentence}"
+    elif caused := _CAUSED.findall(text):
+        sentence = caused[-1][1]
+    elif raised:
+        sentence = f"{raised[-1][0].rpartition('.')[2]}: {raised[-1][1]}"
+    else:
+        sentence = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    return Failure(_cut(sentence), lasting)
+
+
+def _cut(sentence: str) -> str:
+    sentence = " ".join(sentence.split())
+    return sentence if len(sentence) <= _MOST else f"{sentence[: _MOST - 1]}…"

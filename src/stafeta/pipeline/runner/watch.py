@@ -1,0 +1,256 @@
+"""One job, on a thread of its own, from its start to its end.
+
+1. The queries of a job live and fail together.
+2. A job that fails is started again, after a while that grows, unless its failure is one that lasts. With `once` it is
+   started again a few times only, and a batch job never.
+3. Jobs begin one after the other: each starts Python processes, and Spark gives these 10 s to answer.
+4. A job is stopped between two micro-batches if that takes no longer than `PATIENCE`; otherwise in the middle of one,
+   which is then done again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.runner.backoff import Backoff
+from stafeta.pipeline.runner.failures import Failure, failure_of
+from stafeta.pipeline.runner.queries import activate, batch_of, begins, interrupt, is_done, mark
+from stafeta.pipeline.runner.reports import Report, moment
+from stafeta.pipeline.runner.tally import Tally
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("stafeta.pipeline")
+
+PATIENCE: Final = 10.0
+_GLANCE: Final = 0.2  # seconds between looks at the queries
+_BREATH: Final = 1.0  # … between reports of micro-batches
+_PULSE: Final = 3.0  # … between reports of nothing
+_TRIES: Final = 3  # restarts with `once`
+_BEGINNING: Final = 20.0  # seconds that others wait for a job to begin
+
+
+class _Stopped(Exception):
+    """It is to stop before it has begun."""
+
+
+class Watch:
+    """Runs a job. `tell` gets each report; it must be quick, and may be called from any thread. Jobs that share a
+    `turn` begin one after the other."""
+
+    def __init__(
+        self,
+        job: Job,
+        context: Context,
+        runner: str,
+        tell: Callable[[Report], None],
+        backoff: Backoff | None = None,
+        turn: "threading.Lock | None" = None,
+    ) -> None:
+        self.job = job
+        self.failure: Failure | None = None
+        self._context = context
+        self._tell = tell
+        self._backoff = backoff or Backoff()
+        self._turn = turn or threading.Lock()
+        self._report = Report(job.name, since=moment(), runner=runner)
+        self._told = 0.0
+        self._tally = Tally()
+        self._stopping = context.stopping
+        self._tag = f"job-{job.name}"
+        self._thread = threading.Thread(target=self._run, name=self._tag, daemon=True)
+
+    @property
+    def report(self) -> Report:
+        return self._report
+
+    @property
+    def ended(self) -> bool:
+        return self._report.ended
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks it to stop; returns at once."""
+        self._stopping.set()
+        if self.job.batch:  # in the middle of Spark's work: on a thread, since this may be a signal's handler
+            threading.Thread(target=self._interrupt, daemon=True).start()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def _interrupt(self) -> None:
+        with suppress(Exception):  # Spark is ending
+            interrupt(self._context.spark, self._tag)
+
+    # --- on the thread
+
+    def _run(self) -> None:
+        try:
+            activate(self._context.spark)
+            if self.job.batch:
+                mark(self._context.spark, self._tag)
+            while self._live():
+                self._report = replace(self._report, restarts=self._report.restarts + 1)
+        except Exception as error:
+            log.debug("The job %s", self.job.name, exc_info=True)
+            self._fail(failure_of(error))
+
+    def _live(self) -> bool:
+        """One life of the job; whether there is to be another."""
+        self._change("starting")
+        began = time.monotonic()
+        queries: Sequence[StreamingQuery] = ()
+        try:
+            queries = self._begun()
+            if queries:
+                self._follow(queries)
+            stopped = self._stopping.is_set() and (self.job.batch or not all(map(is_done, queries)))
+            self._leave(queries)
+            self._change("stopped" if stopped else "finished")
+            return False
+        except Exception as error:
+            self._clear(queries)
+            if self._stopping.is_set():
+                self._change("stopped")
+                return False
+            log.debug("The job %s", self.job.name, exc_info=True)
+            return self._again(failure_of(error), time.monotonic() - began)
+
+    def _begun(self) -> "Sequence[StreamingQuery]":
+        """The queries of the job, which have started to work, or failed."""
+        if self.job.batch:
+            return self.job.start(self._context)
+        while not self._turn.acquire(timeout=_GLANCE):
+            if self._stopping.is_set():
+                raise _Stopped
+        try:
+            queries = self.job.start(self._context)
+            if queries:
+                self._change("running")
+            deadline = time.monotonic() + _BEGINNING
+            while time.monotonic() < deadline and any(map(begins, queries)):
+                if self._stopping.wait(_GLANCE):
+                    break
+            return queries
+        finally:
+            self._turn.release()
+
+    def _follow(self, queries: "Sequence[StreamingQuery]") -> None:
+        """Returns when it is to stop, or all queries have ended; raises what one of them failed of."""
+        active = True
+        while active and not self._stopping.wait(_GLANCE):
+            active = False
+            for query in queries:
+                if query.isActive:
+                    active = True
+                elif (error := query.exception()) is not None:
+                    raise error
+            self._look(queries)
+        self._look(queries, at_once=True)
+
+    def _look(self, queries: "Sequence[StreamingQuery]", at_once: bool = False) -> None:
+        now = time.monotonic()
+        if now < self._told + _BREATH and not at_once:
+            return
+        if self._counted(queries) or now >= self._told + _PULSE:
+            self._say(**self._done())
+
+    def _counted(self, queries: "Sequence[StreamingQuery]") -> bool:
+        """Whether there is something new. What cannot be told does not make the job fail."""
+        try:
+            return sum(map(self._tally.look, queries)) > 0
+        except Exception:
+            log.debug("The progress of %s cannot be told", self.job.name, exc_info=True)
+            return False
+
+    def _leave(self, queries: "Sequence[StreamingQuery]") -> None:
+        """Lets the micro-batches that run come to their end, and stops."""
+        before = {query.id: batch_of(query) for query in queries}
+        deadline = time.monotonic() + PATIENCE
+        for query in queries:
+            while (
+                query.isActive
+                and query.status["isTriggerActive"]
+                and batch_of(query) == before[query.id]
+                and time.monotonic() < deadline
+            ):
+                time.sleep(_GLANCE / 2)
+        for query in queries:
+            try:
+                query.stop()
+            except Exception:  # it takes too long, and ends with Spark, or when it next comes to itself
+                log.debug("The query %s does not stop", query.name, exc_info=True)
+        self._counted(queries)
+        self._report = replace(self._report, **self._done())
+
+    def _clear(self, queries: "Sequence[StreamingQuery]") -> None:
+        """Stops what a job that failed has left: also a query that it has not told of."""
+        self._counted(queries)
+        self._report = replace(self._report, **self._done())
+        with suppress(Exception):
+            for query in self._context.spark.streams.active:
+                if (query.name or "").partition("/")[0] == self.job.name:
+                    query.stop()
+
+    def _again(self, failure: Failure, ran: float) -> bool:
+        tries = _TRIES if self._context.once else None
+        if failure.lasting or self.job.batch or (tries is not None and self._report.restarts >= tries):
+            self._fail(failure)
+            return False
+        wait = self._backoff.after(ran)
+        self._change("waiting", error=failure.sentence, wait=wait)
+        if self._stopping.wait(wait):
+            self._change("stopped")
+            return False
+        return True
+
+    def _fail(self, failure: Failure) -> None:
+        self.failure = failure
+        self._change("failed", error=failure.sentence)
+
+    # --- reports
+
+    def _done(self) -> dict[str, Any]:
+        tally = self._tally
+        return {
+            "batch": tally.batch,
+            "rows": tally.rows,
+            "rows_per_second": round(tally.rows_per_second, 1),
+            "lag": tally.lag,
+        }
+
+    def _change(self, state: str, error: str = "", wait: float | None = None) -> None:
+        if wait is not None:
+            self._context.figures["wait"] = wait
+        else:
+            self._context.figures.pop("wait", None)
+        # What it failed of stays to be seen while it tries again.
+        error = self._report.error if state == "starting" and not error else error
+        self._report = replace(self._report, state=state, since=moment(), error=error)
+        self._say()
+
+    def _say(self, **changes: Any) -> None:
+        self._told = time.monotonic()
+        figures = {**self._asked(), **self._context.figures}
+        if self._tally.late:
+            figures.setdefault("late", self._tally.late)
+        self._report = replace(self._report, figures=figures, **changes)
+        self._tell(self._report)
+
+    def _asked(self) -> Mapping[str, Any]:
+        """Figures that the job tells when it is asked; it does not fail by them."""
+        if self.job.figures is None:
+            return {}
+        try:
+            return self.job.figures(self._context)
+        except Exception:
+            log.debug("The job %s does not tell its figures", self.job.name, exc_info=True)
+            return {}

@@ -1,0 +1,201 @@
+"""Spark sessions that have all that jobs need.
+
+1. Spark is checked for before it is started: PySpark and Java are missed in a sentence.
+2. A local Spark listens on loopback only, and its workers run in the Python that runs this.
+3. Spark's log is nobody's business unless asked for: `verbose` lets it onto standard error. Where Spark does not start,
+   its last words are told.
+4. Its JVM and its workers are in a session of their own: Ctrl-C on the terminal is for whoever started them to handle.
+"""
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from stafeta.errors import ConfigError
+from stafeta.pipeline.java import check_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from stafeta.config import Config
+
+MASTER: Final = "local[*]"
+LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_THROWN: Final = re.compile(r'^Exception in thread "main" [\w.]+: ')
+_LEAVING: Final = 20.0  # seconds that the JVM has
+_KNOCKING: Final = 5.0  # seconds that a server has to answer
+_CONNECT: Final = 15002  # its port, unless it is told
+
+# What a session can be told at any time, also through Spark Connect.
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the only ones that Iceberg has
+    "spark.sql.streaming.stateStore.providerClass": (  # which transformWithState needs
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stopTimeout": "10s",  # a source that waits for a broker cannot be interrupted
+    # It breaks correlated subqueries over a union. (SPARK-59042)
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
+}
+# What a driver of our own has to be started with.
+_OWN: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+}
+_LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+def session(
+    config: "Config",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    name: str = "stafeta",
+    settings: Mapping[str, str] | None = None,
+    verbose: bool = False,
+) -> "SparkSession":
+    """A session on a master (by default this machine), or through Spark Connect. `settings` go before ours."""
+    if find_spec("pyspark") is None:
+        raise ConfigError("Spark needs PySpark, which is missing: pip install 'stafeta[spark]'.")
+    if master and remote:
+        raise ConfigError("Spark runs on a master or through a remote server: name one of them.")
+    if not verbose:
+        _silence()
+    if remote:
+        return _connected(remote, dict(settings or {}))
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = master or MASTER
+    chosen = SETTINGS | _OWN
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        chosen |= _LOOPBACK
+        # A stateful query keeps the number of its first start: 200, the default, is for a cluster.
+        chosen["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
+    if verbose:
+        chosen["spark.log.level"] = "WARN"
+    return _started(master, chosen | {"spark.app.name": name} | dict(settings or {}), verbose)
+
+
+def end(spark: "SparkSession") -> None:
+    """Stops a session, and the JVM if it is our own. May be repeated."""
+    from pyspark.sql import SparkSession as Classic
+
+    try:
+        spark.stop()
+    except Exception:
+        # Whatever is left of it is gone with the JVM; a server looks after itself.
+        logging.getLogger("stafeta.pipeline").debug("Spark does not stop", exc_info=True)
+    if isinstance(spark, Classic):
+        _end_jvm(_LEAVING)
+
+
+def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSession":
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    interrupted = signal.getsignal(signal.SIGINT)
+    words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    try:
+        if SparkContext._gateway is None:
+            conf = SparkConf(loadDefaults=False).setAll([("spark.master", master), *chosen.items()])
+            streams: dict[str, Any] = {} if verbose else {"stdout": words, "stderr": words}
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                conf, {"start_new_session": True, **streams}
+            )
+            SparkContext._ensure_initialized(gateway=gateway)
+        builder = SparkSession.builder.master(master)
+        for name, value in chosen.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except Exception as error:  # noqa: BLE001 - of Spark, py4j or the system
+        _end_jvm(0.0)
+        raise ConfigError(f"Spark does not start: {_reason(error, words)}") from None
+    finally:
+        words.close()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupted)  # which Spark takes
+
+
+def _connected(remote: str, settings: dict[str, str]) -> "SparkSession":
+    _knock(remote)
+    try:
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.builder.remote(remote).create()
+        for name, value in (SETTINGS | settings).items():
+            spark.conf.set(name, value)
+    except Exception as error:  # noqa: BLE001 - of Spark, gRPC or the system
+        raise ConfigError(f"There is no Spark Connect server at {remote}: {_reason(error, None)}") from None
+    return spark
+
+
+def _knock(remote: str) -> None:
+    """Spark would ask a server that is not there again and again, for minutes."""
+    place = urlsplit(remote)
+    try:
+        if place.scheme != "sc" or not place.hostname:
+            raise ConfigError(
+                f"{remote!r} is no address of a Spark Connect server; write it as sc://127.0.0.1:15002."
+            )
+        socket.create_connection((place.hostname, place.port or _CONNECT), _KNOCKING).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"There is no Spark Connect server at {remote}: {error}.") from None
+
+
+def _reason(error: Exception, words: IO[bytes] | None) -> str:
+    """Why Spark did not start: what its JVM wrote last, or else the error's first line."""
+    said: list[str] = []
+    if words is not None:
+        words.seek(0)
+        said = [line.strip() for line in words.read().decode(errors="replace").splitlines() if line.strip()]
+    told = [
+        line
+        for line in said
+        if not line.startswith(("at ", "...", "WARNING", "Using Spark", "Setting", "To "))
+    ]
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    exited = "JAVA_GATEWAY_EXITED" in first
+    return _THROWN.sub("", told[-1]) if exited and told else first
+
+
+def _end_jvm(patience: float) -> None:
+    """Spark leaves its JVM running for the next session, until the process ends."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    if process is None:  # somebody else's, whose gateway we were given
+        return
+    if process.stdin is not None:
+        process.stdin.close()  # at the end of its input it leaves
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _silence() -> None:
+    for name in LOGGERS:
+        logging.getLogger(name).disabled = True
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
