@@ -1,0 +1,180 @@
+"""The job rollup: readings in windows, to topics `rollup/<size>/<topic>` and to the table `rollups`.
+
+1. A micro-batch is worked out once, and what comes of it is written down beside the checkpoint before anybody sees it.
+   One that is repeated is not worked out again: the same windows go to the lake and to the topics, each of which takes
+   them once.
+2. What was written down of a batch is removed when the next is done with.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from stafeta.errors import Unsound
+from stafeta.pipeline import checkpoint
+from stafeta.pipeline.job import Context, Job, fitting, foreign
+from stafeta.pipeline.jobs import windows
+from stafeta.pipeline.lake import Lake
+from stafeta.units import format_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+NAME: Final = "rollup"
+_FOLDER: Final = "windows"
+_DONE: Final = "done.json"
+_TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+_GROUPS: Final = "10000"  # of windows that a task sums up in memory; Spark sorts all readings otherwise
+
+
+def start(context: Context) -> "Sequence[StreamingQuery]":
+    place = f"{context.checkpoint}/{_FOLDER}"
+    rollup = Rollup(
+        lake=context.lake,
+        broker=context.config.pipeline.broker,
+        folder=place,
+        name=f"{NAME}/{checkpoint.identity(place)}",
+        sizes=tuple(round(size * 1e6) for size in context.config.rollup.sizes),
+        delay=round(context.config.rollup.delay * 1e6),
+        most=context.config.pipeline.batch,
+        once=context.once,
+    )
+    readings = context.stream(columns="topic,offset,timestamp,number")
+    return [context.start(readings.writeStream.foreachBatch(rolling(rollup)))]
+
+
+def figures(context: Context) -> Mapping[str, Any]:
+    """For the reports: how many windows are closed, and for each size how many readings came too late."""
+    last = checkpoint.read(f"{context.checkpoint}/{_FOLDER}", _DONE)
+    return {} if last is None else {"late": last["late"], "windows": last["windows"]}
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """What a micro-batch needs to know. It can be sent to other processes."""
+
+    lake: Lake
+    broker: str
+    folder: str
+    name: str
+    sizes: tuple[int, ...]
+    delay: int
+    most: int
+    once: bool
+
+
+def rolling(rollup: Rollup) -> "Callable[[DataFrame, int], None]":
+    """What is done with each micro-batch."""
+    began = time.time()
+    # When the offsets of the next batch are asked for, it is later than this. A batch that is repeated after a restart
+    # was asked for long before.
+    asked: float | None = None
+
+    def roll(batch: "DataFrame", number: int) -> None:
+        nonlocal asked
+        done = checkpoint.read(f"{rollup.folder}/{number}", _DONE)
+        if done is None:
+            done = _worked_out(rollup, batch, number, asked)
+        if done["closed"]:
+            closed = _kept(batch.sparkSession, done, windows.CLOSED)
+            _hand_on(rollup, windows.finished(closed, _labels(done["sizes"])), number)
+        checkpoint.remove(f"{rollup.folder}/{number - 1}")
+        asked = began if rollup.once else time.time()
+
+    return roll
+
+
+def _worked_out(rollup: Rollup, batch: "DataFrame", number: int, asked: float | None) -> dict[str, Any]:
+    """Sums a batch up, with the windows that were open before; returns what was written down."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sf
+
+    spark = batch.sparkSession
+    spark.conf.set("spark.sql.objectHashAggregate.sortBased.fallbackThreshold", _GROUPS)
+    before = _before(rollup, number)
+    state = spark.createDataFrame([], windows.PARTS)
+    if before["open"]:
+        state = _kept(spark, before, windows.OPEN)
+    parts = windows.parts(foreign(batch), rollup.sizes)
+    # Of more topics than a batch has messages, some may be missing though they wait.
+    idle = round(asked * 1e6) if asked is not None and before["open"] < rollup.most else None
+    sizes = sorted(
+        {*before["sizes"], *rollup.sizes}
+    )  # windows of a size that is not wanted any more are still open
+    seen, labels, late = Observation(), _labels(sizes).items(), sf.col(windows.FATE) == windows.LATE
+    rows = windows.advanced(state, parts, delay=rollup.delay, idle=idle).observe(
+        seen,
+        *(sf.count_if(sf.col(windows.FATE) == fate).alias(fate) for fate in (windows.OPEN, windows.CLOSED)),
+        *(
+            sf.sum(sf.when(late & (sf.col("size") == size), sf.col("count"))).alias(name)
+            for size, name in labels
+        ),
+    )
+    attempt = f"{rollup.folder}/{number}/{uuid.uuid4().hex}"
+    rows.where(sf.col(windows.FATE) != windows.LATE).write.partitionBy(windows.FATE).parquet(attempt)
+    told = seen.get
+    done = {
+        "folder": attempt,
+        "sizes": sizes,
+        "open": told[windows.OPEN],
+        "closed": told[windows.CLOSED],
+        "windows": before["windows"] + told[windows.CLOSED],
+        "late": {name: before["late"].get(name, 0) + (told[name] or 0) for _, name in labels},
+    }
+    checkpoint.write(f"{rollup.folder}/{number}", _DONE, done)
+    checkpoint.write(rollup.folder, _DONE, done)
+    return done
+
+
+def _labels(sizes: Iterable[int]) -> dict[int, str]:
+    return {size: format_duration(size / 1e6) for size in sizes}
+
+
+def _kept(spark: "SparkSession", done: Mapping[str, Any], fate: str) -> "DataFrame":
+    """What was written down of a batch."""
+    return spark.read.schema(windows.PARTS).parquet(f"{done['folder']}/{windows.FATE}={fate}")
+
+
+def _before(rollup: Rollup, number: int) -> dict[str, Any]:
+    if number == 0:
+        return {"sizes": [], "open": 0, "windows": 0, "late": {}}
+    known = checkpoint.read(f"{rollup.folder}/{number - 1}", _DONE)
+    if known is None:
+        raise Unsound(
+            f"The windows that were open after micro-batch {number - 1} are missing in {rollup.folder}: what is left "
+            "of the checkpoint is of no use. Remove it, and the rollup begins anew with what comes."
+        )
+    return known
+
+
+def _hand_on(rollup: Rollup, closed: "DataFrame", number: int) -> None:
+    """Windows to the lake, and to topics."""
+    rollup.lake.append("rollups", closed, rollup.name, number)
+    (
+        published(closed)
+        .write.format("stafeta")
+        .mode("append")
+        .option("broker", rollup.broker)
+        .option("txnAppId", rollup.name)
+        .option("txnVersion", number)
+        .save()
+    )
+
+
+def published(closed: "DataFrame") -> "DataFrame":
+    """Windows as messages. Of a topic whose name would be too long, there are none."""
+    from pyspark.sql import functions as sf
+
+    topic = sf.concat_ws("/", sf.lit(NAME), "size", "topic")
+    payload = sf.to_json(sf.struct(*closed.columns), {"timestampFormat": _TIME})
+    return fitting(
+        closed.select(topic.alias("topic"), payload.alias("payload"), sf.lit("json").alias("kind"))
+    )
+
+
+JOB = Job(
+    NAME, "readings in windows of time, to topics rollup/<size>/<topic> and the lake", start, figures=figures
+)

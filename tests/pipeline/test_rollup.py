@@ -1,0 +1,227 @@
+"""The job rollup: each window once in the lake and once in its topic, whatever is repeated."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from stafeta.config import Config
+from stafeta.config.options import Lake as Settings
+from stafeta.config.options import Rollup as Sizes
+from stafeta.errors import ConfigError, Unsound
+from stafeta.pipeline import checkpoint
+from stafeta.pipeline.job import Context
+from stafeta.pipeline.jobs.rollup import JOB, Rollup, figures, published, rolling
+from stafeta.pipeline.lake import Lake
+from tests.brokers import BrokerProcess
+from tests.pipeline.archives import config_of
+from tests.pipeline.queries import PATIENCE, address, connect, setting
+
+BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
+SECOND = 1_000_000
+
+
+def at(second: float) -> str:
+    return (BEGIN + timedelta(seconds=second)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def sent(broker: BrokerProcess, topic: str, *readings: tuple[float, float]) -> None:
+    """Publishes readings: the second after `BEGIN` that each tells, and the number."""
+    times = pa.array([BEGIN + timedelta(seconds=second) for second, _ in readings], pa.timestamp("us", "UTC"))
+    with connect(broker) as connection:
+        connection.publish(
+            topic,
+            pa.table({"timestamp": times, "payload": [f"{number:g}" for _, number in readings]}),
+            kind="float",
+        )
+
+
+def in_topics(broker: BrokerProcess, subscribe: str = "rollup/#") -> list[tuple[str, str, int]]:
+    """Of all windows in topics: the topic, when it began, and how many readings it has."""
+    found = []
+    with connect(broker) as connection:
+        for info in connection.topics(subscribe):
+            for row in connection.read(info.topic).to_pylist():
+                window = json.loads(row["payload"])
+                assert row["kind"] == "json"
+                assert info.topic == f"rollup/{window['size']}/{window['topic']}"
+                found.append((info.topic, window["start"], window["count"]))
+    return sorted(found)
+
+
+def in_lake(lake: Lake) -> list[tuple[str, str, int]]:
+    """The same of those in the lake."""
+    if not lake.has("rollups"):
+        return []
+    rows = lake.table("rollups").scan().to_arrow().to_pylist()
+    return sorted(
+        (f"rollup/{row['size']}/{row['topic']}", at((row["start"] - BEGIN).total_seconds()), row["count"])
+        for row in rows
+    )
+
+
+# --- a micro-batch, by hand
+
+
+class Hand:
+    """A rollup whose micro-batches are given to it, and repeated, at will."""
+
+    def __init__(self, spark: SparkSession, broker: BrokerProcess, folder: Path) -> None:
+        self._spark = spark
+        self.lake = Lake(Settings(warehouse=str(folder / "lake")))
+        self.rollup = Rollup(
+            lake=self.lake,
+            broker=address(broker),
+            folder=str(folder / "windows"),
+            name="rollup/by-hand",
+            sizes=(10 * SECOND,),
+            delay=0,
+            most=1_000,
+            once=False,
+        )
+
+    def frame(self, readings: Sequence[tuple[str, float]]) -> DataFrame:
+        rows = [
+            (topic, number, BEGIN + timedelta(seconds=second), float(number))
+            for number, (topic, second) in enumerate(readings)
+        ]
+        return self._spark.createDataFrame(
+            rows, "topic string, offset bigint, timestamp timestamp, number double"
+        )
+
+    def roll(self, number: int, *readings: tuple[str, float], **otherwise: Any) -> None:
+        """Gives it a batch, as a process does that has just been started."""
+        rolling(replace(self.rollup, **otherwise))(self.frame(readings), number)
+
+
+@pytest.fixture
+def hand(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Hand:
+    return Hand(spark, broker, tmp_path)
+
+
+def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(
+    hand: Hand, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    nowhere = Lake(Settings(warehouse=str(tmp_path / "file")))
+    hand.roll(0, ("a", 1), ("a", 2), ("b", 3), ("rollup/10s/c", 4))
+    batch = [("a", 3.0), ("a", 25.0), ("b", 9.0)]
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        hand.roll(1, *batch, lake=nowhere)  # it is worked out, and that is all
+    assert in_lake(hand.lake) == []
+    with pytest.raises(Exception, match="is no address of a Flight door"):
+        hand.roll(1, *batch, broker="no address")  # it is in the lake, and not in the topics
+    window = ("rollup/10s/a", at(0), 3)
+    assert in_lake(hand.lake) == [window]
+    assert in_topics(broker) == []
+    for _ in range(2):
+        hand.roll(1, *batch)
+        assert in_lake(hand.lake) == in_topics(broker) == [window]
+    # What is late is counted once as well.
+    for _ in range(2):
+        hand.roll(2, ("a", 4), ("b", 11), ("b", 30))
+    assert (
+        in_lake(hand.lake)
+        == in_topics(broker)
+        == [window, ("rollup/10s/b", at(0), 2), ("rollup/10s/b", at(10), 1)]
+    )
+    done = checkpoint.read(hand.rollup.folder, "done.json")
+    assert done is not None
+    assert (done["windows"], done["late"]) == (3, {"10s": 1})
+
+
+def test_windows_that_are_missing_are_told(hand: Hand) -> None:
+    hand.roll(0, ("a", 1))
+    shutil.rmtree(Path(hand.rollup.folder) / "0")
+    with pytest.raises(Unsound, match="The windows that were open after micro-batch 0 are missing"):
+        hand.roll(1, ("a", 2))
+
+
+def test_names_that_are_too_long_for_a_topic_go_to_the_lake_alone(hand: Hand, broker: BrokerProcess) -> None:
+    short = "x" * (255 - len("rollup/10s/"))
+    deep = "/".join("x" * 62)
+    named = [short, short + "x", deep, deep + "/x"]
+    hand.roll(0, *((topic, second) for topic in named for second in (1, 20)))
+    assert sorted(topic for topic, _, _ in in_lake(hand.lake)) == sorted(f"rollup/10s/{one}" for one in named)
+    assert sorted(topic for topic, _, _ in in_topics(broker)) == sorted(
+        [f"rollup/10s/{short}", f"rollup/10s/{deep}"]
+    )
+
+
+def test_a_window_is_told_as_json(spark: SparkSession, hand: Hand) -> None:
+    with setting(spark, "spark.sql.session.timeZone", "UTC"):
+        hand.roll(0, ("a", 1), ("a", 20))
+        (row,) = published(hand.lake.frame(spark, "rollups")).collect()
+    assert (row["topic"], row["kind"]) == ("rollup/10s/a", "json")
+    assert json.loads(row["payload"]) == {
+        "topic": "a", "size": "10s", "start": at(0), "end": at(10), "count": 1, "min": 0.0, "max": 0.0,
+        "mean": 0.0, "p50": 0.0, "p95": 0.0, "p99": 0.0, "first": 0.0, "last": 0.0,
+    }  # fmt: skip
+
+
+# --- the job
+
+
+class Rolling:
+    """The job with a checkpoint, to be run again and again."""
+
+    def __init__(self, spark: SparkSession, config: Config, folder: Path) -> None:
+        self._spark = spark
+        self._checkpoint = folder / "checkpoint"
+        self.config = config
+        self.lake = Lake(config.lake)
+
+    @property
+    def context(self) -> Context:
+        return Context(self._spark, self.config, "rollup", str(self._checkpoint), once=True)
+
+    def run(self) -> StreamingQuery:
+        """Rolls up what is there, and ends."""
+        (query,) = JOB.start(self.context)
+        assert query.awaitTermination(PATIENCE), "the job does not end"
+        return query
+
+    def forget_last_commit(self) -> None:
+        """As if the driver had died just before it noted that the last micro-batch is done."""
+        commits = self._checkpoint / "commits"
+        last = max((one for one in commits.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name))
+        for one in (last, commits / f".{last.name}.crc"):
+            one.unlink(missing_ok=True)
+
+
+def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    config = replace(config_of(broker, tmp_path), rollup=Sizes(sizes=(10.0, 15.0), delay=1.0))
+    rolling = Rolling(spark, config, tmp_path)
+    rolling.run()  # of an empty broker
+    assert figures(rolling.context).get("windows", 0) == 0
+
+    sent(broker, "upb/hall", (1, 20), (12, 21), (2, 19))
+    with connect(broker) as connection:
+        connection.publish("upb/text", ["no number"])
+    rolling.run()
+    first = [("rollup/10s/upb/hall", at(0), 2)]
+    assert in_lake(rolling.lake) == in_topics(broker) == first
+
+    sent(broker, "upb/hall", (16.5, 22), (3, 0))
+    rolling.forget_last_commit()  # it is repeated, and then come the new ones
+    rolling.run()
+    second = [*first, ("rollup/15s/upb/hall", at(0), 4)]
+    assert in_lake(rolling.lake) == in_topics(broker) == second
+    assert figures(rolling.context) == {"late": {"10s": 1, "15s": 0}, "windows": 2}
+
+    # Windows of a size that is not wanted any more end as what they are.
+    rolling.config = replace(config, rollup=Sizes(sizes=(10.0,), delay=1.0))
+    sent(broker, "upb/hall", (60, 1))
+    rolling.run()
+    third = sorted([*second, ("rollup/10s/upb/hall", at(10), 2), ("rollup/15s/upb/hall", at(15), 1)])
+    assert in_lake(rolling.lake) == in_topics(broker) == third

@@ -1,0 +1,225 @@
+"""Windows of readings against plain Python: each topic of a frame is a case of its own."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
+
+from stafeta.pipeline.jobs import windows
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = 1_000_000
+NEVER = 10**17  # a time after all windows
+
+
+class Reading(NamedTuple):
+    topic: str
+    offset: int
+    micros: int
+    number: float | None
+
+
+class Key(NamedTuple):
+    topic: str
+    size: int
+    start: int
+
+
+@dataclass
+class Reference:
+    """What windows do, one reading at a time."""
+
+    sizes: Sequence[int]
+    delay: int
+    clocks: dict[str, int] = field(default_factory=dict)
+    open: defaultdict[Key, list[Reading]] = field(default_factory=lambda: defaultdict(list))
+    closed: dict[Key, list[Reading]] = field(default_factory=dict)
+    late: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+
+    def take(self, batch: Sequence[Reading], idle: int | None) -> None:
+        told: dict[str, int] = {}
+        for one in batch:
+            told[one.topic] = max(told.get(one.topic, one.micros), one.micros)
+            for size in self.sizes if one.number is not None else ():
+                key = Key(one.topic, size, one.micros // size * size)
+                if key.start + size <= self.clocks.get(one.topic, -NEVER) - self.delay:
+                    self.late[one.topic, size] += 1
+                else:
+                    self.open[key].append(one)
+        for topic in {*self.clocks, *told}:
+            now = told.get(topic, idle)
+            self.clocks[topic] = max(x for x in (self.clocks.get(topic), now) if x is not None)
+        for key in [*self.open]:
+            if key.start + key.size <= self.clocks[key.topic] - self.delay:
+                assert key not in self.closed
+                self.closed[key] = self.open.pop(key)
+
+
+def frame(spark: SparkSession, readings: Sequence[Reading]) -> DataFrame:
+    rows = spark.createDataFrame(
+        [tuple(one) for one in readings], "topic string, offset bigint, micros bigint, number double"
+    )
+    return rows.select("topic", "offset", sf.timestamp_micros("micros").alias("timestamp"), "number")
+
+
+class Outcome(NamedTuple):
+    closed: list[Row]
+    late: dict[tuple[str, int], int]
+
+
+def outcome(
+    spark: SparkSession,
+    batches: Sequence[Sequence[Reading]],
+    idles: Sequence[int | None],
+    sizes: Sequence[int],
+    delay: int,
+) -> Outcome:
+    """All batches one after the other, and then nothing for a very long time, which closes all windows."""
+    state: list[Row] = []
+    closed: list[Row] = []
+    late: dict[tuple[str, int], int] = defaultdict(int)
+    for batch, idle in zip([*batches, []], [*idles, NEVER], strict=True):
+        parts = windows.parts(frame(spark, batch), sizes)
+        before = spark.createDataFrame(state, windows.PARTS)
+        rows = windows.advanced(before, parts, delay=delay, idle=idle).collect()
+        state = [row[:-1] for row in rows if row[windows.FATE] == windows.OPEN]
+        closed += [row[:-1] for row in rows if row[windows.FATE] == windows.CLOSED]
+        for row in rows:
+            if row[windows.FATE] == windows.LATE:
+                late[row["topic"], row["size"]] += row["count"]
+    assert {row[1] for row in state} <= {0}  # the clocks
+    made = windows.finished(
+        spark.createDataFrame(closed, windows.PARTS), {size: f"{size}us" for size in sizes}
+    )
+    return Outcome(made.withColumn("micros", sf.unix_micros("start")).collect(), dict(late))
+
+
+def same(found: Outcome, wanted: Reference) -> None:
+    by_key = {
+        Key(row["topic"], int(row["size"].removesuffix("us")), row["micros"]): row for row in found.closed
+    }
+    assert len(by_key) == len(found.closed)
+    assert by_key.keys() == wanted.closed.keys()
+    assert found.late == wanted.late
+    for key, row in by_key.items():
+        alike(row, key, wanted.closed[key])
+
+
+def alike(row: Row, key: Key, readings: Sequence[Reading]) -> None:
+    values = [one.number for one in readings if one.number is not None]
+    ordered = sorted(values)
+    order = sorted(readings, key=lambda one: (one.micros, one.offset))
+    assert row["end"] - row["start"] == timedelta(microseconds=key.size)
+    assert row["count"] == len(values)
+    assert (row["min"], row["max"]) == (ordered[0], ordered[-1])
+    assert (row["first"], row["last"]) == (order[0].number, order[-1].number)
+    scale = max(map(abs, values))
+    assert row["mean"] == pytest.approx(statistics.fmean(values), rel=1e-12, abs=scale * 1e-12)
+    if len(values) == 1:
+        assert row["stddev"] is None
+    else:
+        assert row["stddev"] == pytest.approx(statistics.stdev(values), rel=1e-6, abs=scale * 1e-9)
+    for name, rank in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        if len(values) <= 200:
+            assert row[name] == ordered[math.ceil(rank * len(values)) - 1], (name, ordered)
+        else:
+            below = sum(value < row[name] for value in values) / len(values)
+            upto = sum(value <= row[name] for value in values) / len(values)
+            assert below - 0.02 <= rank <= upto + 0.02
+
+
+SIZES = (10 * SECOND, 15 * SECOND)  # of which neither is made of the other
+DELAY = 3 * SECOND
+times = st.integers(-60 * SECOND, 60 * SECOND) | st.integers(-6, 6).map(lambda n: n * 5 * SECOND)
+values = st.integers(-(10**9), 10**9).map(lambda n: n / 1000) | st.sampled_from([0.0, 1e9, 1e9 + 0.001, -5.0])
+case = st.lists(st.lists(st.tuples(times, st.none() | values), max_size=6), min_size=3, max_size=3)
+
+
+@settings(
+    deadline=None,
+    max_examples=2,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(case, min_size=20, max_size=40), st.lists(st.none() | times, min_size=3, max_size=3))
+def test_windows_are_those_of_plain_python(
+    spark: SparkSession, cases: list[list[list[tuple[int, float | None]]]], idles: list[int | None]
+) -> None:
+    """Whatever the order of the readings, however they are cut into batches, and whichever topics are silent."""
+    wanted = Reference(SIZES, DELAY)
+    batches: list[list[Reading]] = []
+    for step in range(3):
+        batches.append(
+            [
+                Reading(f"t/{number}", 100 * step + place, micros, value)
+                for number, one in enumerate(cases)
+                for place, (micros, value) in enumerate(one[step])
+            ]
+        )
+        wanted.take(batches[-1], idles[step])
+    wanted.take([], NEVER)
+    same(outcome(spark, batches, idles, SIZES, DELAY), wanted)
+
+
+def test_a_backlog_is_not_late_because_another_topic_is_ahead(spark: SparkSession) -> None:
+    """Nor where it is cut. Then all is closed, as the time of the day has it."""
+    readings = [
+        Reading(topic, number, begin + number * SECOND // 4, float(number % 17))
+        for topic, begin in (("ahead", 5_000 * SECOND), ("behind", 0), ("long ago", -9_000 * SECOND))
+        for number in range(400)
+    ]
+    behind = [one for one in readings if one.topic != "ahead"]
+    batches = [
+        [one for one in readings if one.topic == "ahead"],
+        [one for one in behind if one.offset < 150],
+        [one for one in behind if 150 <= one.offset < 151],
+        [one for one in behind if one.offset > 150],
+    ]
+    wanted = Reference(SIZES, DELAY)
+    wanted.take(readings, None)
+    wanted.take([], NEVER)
+    found = outcome(spark, batches, [None] * 4, SIZES, DELAY)
+    assert found.late == {}
+    same(found, wanted)
+
+
+def test_large_windows_and_large_numbers_are_summed_up_well(spark: SparkSession) -> None:
+    many = [Reading("skewed", n, n * 100, math.exp(n % 4_999 / 500)) for n in range(5_000)]
+    near = [Reading("near", n, n * 100, 1e9 + (n % 10) / 1000) for n in range(199)]
+    far = [Reading("infinite", n, n * 100, math.inf if n == 3 else 1.0) for n in range(5)]
+    minute = 60 * SECOND
+    wanted = Reference((minute,), 0)
+    wanted.take([*many, *near], None)
+    wanted.take([], NEVER)
+    batches = [many[::2] + near[:70] + far[:2], many[1::2] + near[70:] + far[2:]]
+    found = outcome(spark, batches, [None, None], (minute,), 0)
+    infinite = [row for row in found.closed if row["topic"] == "infinite"]
+    assert [(row["count"], row["max"], row["p50"], row["last"]) for row in infinite] == [
+        (5, math.inf, 1.0, 1.0)
+    ]
+    same(found._replace(closed=[row for row in found.closed if row["topic"] != "infinite"]), wanted)
+    (row,) = (row for row in found.closed if row["topic"] == "near")
+    assert row["stddev"] == pytest.approx(statistics.stdev(one.number or 0 for one in near), rel=1e-3)
+
+
+def test_topics_that_have_no_numbers_have_no_windows(spark: SparkSession) -> None:
+    text = [Reading("text", n, n * SECOND, None) for n in range(50)]
+    mixed = [Reading("mixed", 1, 0, 1.0), Reading("mixed", 2, 40 * SECOND, None)]  # which moves the clock
+    again = [Reading("mixed", 3, 0, 1.0), Reading("mixed", 4, 36 * SECOND, 1.0)]
+    found = outcome(spark, [text + mixed, again], [None, None], SIZES, DELAY)
+    assert sorted((row["size"], row["micros"], row["count"]) for row in found.closed) == [
+        ("10000000us", 0, 1),
+        ("10000000us", 30 * SECOND, 1),
+        ("15000000us", 0, 1),
+        ("15000000us", 30 * SECOND, 1),
+    ]
+    assert found.late == {("mixed", size): 1 for size in SIZES}
