@@ -1,0 +1,1 @@
+"""What the job alerts is made of: rules, how readings are judged by them, and how Spark keeps the state."""
