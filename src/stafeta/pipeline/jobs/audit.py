@@ -1,0 +1,186 @@
+"""The job audit: proves from lake and log that nothing is missing, repeated or changed.
+
+1. Everything may go on meanwhile. So what is held is looked up in this order: subscriptions, the log, the lake. A
+   message moves from the log to the lake, is acknowledged, and is collected; looked at in this order it may be seen in
+   both, and never in neither.
+2. The log and the lake are read as they were then. What the log has collected while it was read is looked up last.
+3. Three passes at most over what there is: offsets and contents, counters, and whatever is in doubt.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from stafeta.broker.names import check_filter, filters_of, matcher
+from stafeta.errors import StafetaError, Unsound
+from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs.archive import HOLDER
+from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets
+from stafeta.pipeline.jobs.auditing.blocks import Bounds
+from stafeta.pipeline.jobs.auditing.findings import Finding, Report, Tally
+from stafeta.pipeline.lake.lake import archived_in
+from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.view import matching
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from stafeta.config import Config
+    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.doors.flight.client.listing import SubscriptionInfo, TopicInfo
+    from stafeta.pipeline.lake import Lake
+
+ARCHIVE: Final = f"flight/{HOLDER}"  # as the broker knows it
+MOST: Final = 200_000  # blocks of 64 offsets that can be in doubt
+CLOSELY: Final = 10_000  # of them that are looked at row by row
+PRODUCERS: Final = 10_000
+
+
+def start(context: Context) -> "Sequence[StreamingQuery]":
+    arguments = context.arguments
+    filters = arguments.get("topic") or context.config.pipeline.subscribe
+    report = audit(context.spark, context.config, context.lake, filters)
+    lines = report.json() if arguments.get("json") else report.table()
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+    if report.findings:
+        raise Unsound(f"Lake and log are not as they should be: {report.summary}.")
+    return ()
+
+
+def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -> Report:
+    """Looks at the topics that match the filters, which have commas between."""
+    from stafeta import connect
+
+    wanted = Wanted(filters)
+    with connect(config.pipeline.broker) as broker:
+        cursors_told = _Subscriptions.told(broker, wanted)
+        topics = wanted.topics(broker)
+        archived, stored = _lake(spark, lake, wanted)
+        bounds = {
+            name: Bounds(
+                name,
+                tuple(archived.get(name, ())),
+                *((topics[name].first, topics[name].next) if name in topics else ()),
+            )
+            for name in sorted({*topics, *archived})
+        }
+        tally, count = Tally(), 0
+        if bounds or lake.has("messages"):
+            log = _log(spark, config.pipeline.broker, wanted, topics)
+            count = _offsets(spark, broker, lake, wanted, stored, log, bounds, tally)
+            _counters(spark, stored, log, bounds, tally)
+        found = cursors.standing(cursors_told.subscriptions, archived, ARCHIVE, wanted.topic)
+        found += cursors_told.uncovered(broker, wanted)
+    return Report(len(bounds), count, (*tally.findings(), *found))
+
+
+class Wanted:
+    """Which topics are looked at."""
+
+    def __init__(self, filters: str) -> None:
+        self.filters = filters_of(filters)
+        for one in self.filters:
+            check_filter(one)
+
+    def topic(self, name: str) -> bool:
+        return any(matcher(one)(name) for one in self.filters)
+
+    def topics(self, broker: "Connection") -> "dict[str, TopicInfo]":
+        return {info.topic: info for one in self.filters for info in broker.topics(one)}
+
+
+class _Subscriptions(NamedTuple):
+    before: frozenset[str]
+    subscriptions: "tuple[SubscriptionInfo, ...]"
+    after: frozenset[str]
+
+    @classmethod
+    def told(cls, broker: "Connection", wanted: Wanted) -> "_Subscriptions":
+        before = frozenset(wanted.topics(broker))
+        return cls(before, tuple(broker.subscriptions()), frozenset(wanted.topics(broker)))
+
+    def uncovered(self, broker: "Connection", wanted: Wanted) -> list[Finding]:
+        found = cursors.covering(*self, wanted.topic)
+        if found:
+            again = cursors.covering(*_Subscriptions.told(broker, wanted), wanted.topic)
+            found = [one for one in found if one in again]
+        return found
+
+
+def _lake(
+    spark: "SparkSession", lake: "Lake", wanted: Wanted
+) -> tuple[dict[str, list[tuple[int, int]]], "DataFrame"]:
+    """What the lake says that it holds, and what it does, as of one instant."""
+    if not lake.has("messages"):
+        return {}, spark.createDataFrame([], TABLES["messages"].columns)
+    table = lake.table("messages")
+    archived = {topic: runs for topic, runs in archived_in(table).items() if wanted.topic(topic)}
+    return archived, lake.frame_of(spark, table, "messages").where(matching(wanted.filters))
+
+
+def _log(spark: "SparkSession", broker: str, wanted: Wanted, topics: "dict[str, TopicInfo]") -> "DataFrame":
+    """What the log holds of these topics, up to where they end. What is collected meanwhile is passed over."""
+    columns = TABLES["messages"].names
+    if not topics:
+        return spark.createDataFrame([], TABLES["messages"].columns)
+    options = {
+        "broker": broker,
+        "subscribe": ",".join(wanted.filters),
+        "columns": ",".join(columns),
+        "startingOffsets": json.dumps({name: one.first for name, one in topics.items()}),
+        "endingOffsets": json.dumps({name: one.next for name, one in topics.items()}),
+        "failOnDataLoss": "false",
+    }
+    return spark.read.format("stafeta").options(**options).load()
+
+
+def _offsets(
+    spark: "SparkSession",
+    broker: "Connection",
+    lake: "Lake",
+    wanted: Wanted,
+    stored: "DataFrame",
+    log: "DataFrame",
+    bounds: dict[str, Bounds],
+    tally: Tally,
+) -> int:
+    """Adds what is wrong with offsets and contents; returns how many messages there are."""
+    frame = blocks.bounds_frame(spark, bounds.values())
+    found = blocks.told(blocks.blocks(stored, log, frame), MOST + len(bounds))
+    if len(found) == MOST + len(bounds):
+        raise StafetaError(
+            f"More than {MOST:,} times 64 offsets are in doubt: look at some of the topics at a time (--topic)."
+        )
+    doubtful = [
+        (one.topic, one.block) for one in found if one.block is not None and (one.twice or one.unlike)
+    ]
+    if doubtful:
+        rows = blocks.doubtful_rows(stored, log, frame, doubtful[:CLOSELY], MOST)
+        offsets.judge_rows(tally, rows)
+    topics = wanted.topics(broker)
+    now = offsets.Now(
+        {name: one.first for name, one in topics.items()},
+        {name: one.next for name, one in topics.items()},
+        lake.archived() if lake.has("messages") else {},
+    )
+    offsets.judge(tally, found, bounds, now)
+    offsets.judge_ends(tally, bounds.values(), now)
+    return sum(one.messages for one in found)
+
+
+def _counters(
+    spark: "SparkSession", stored: "DataFrame", log: "DataFrame", bounds: dict[str, Bounds], tally: Tally
+) -> None:
+    frame = blocks.bounds_frame(spark, bounds.values())
+    messages: Any = stored.select(*counters.COLUMNS).union(
+        blocks.unarchived(log, frame).select(*counters.COLUMNS)
+    )
+    producers = counters.producers_in_doubt(messages, PRODUCERS)
+    if producers:
+        counters.judge(tally, counters.repeated(messages, producers))
+
+
+JOB = Job("audit", "proves that lake and log have every message once, and the same", start, batch=True)
