@@ -1,13 +1,6 @@
 """`stafeta shell`, in a pipe and on a terminal."""
 
 import json
-import os
-import pty
-import select
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +9,7 @@ import pytest
 
 from stafeta.cli import exits
 from tests.cli.conftest import Stafeta
+from tests.cli.terminals import Terminal
 
 PROMPT = "stafeta> "
 _PATIENCE = 30.0
@@ -26,56 +20,9 @@ def topic(tmp_path: Path) -> str:
     return tmp_path.name
 
 
-class Terminal:
-    """A shell on a terminal, and the person before it."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._screen, tty = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "stafeta", "shell"],
-            stdin=tty,
-            stdout=tty,
-            stderr=tty,
-            env=environment | {"TERM": "dumb", "INPUTRC": os.devnull},
-            start_new_session=True,
-        )
-        os.close(tty)
-        self._unread = ""
-
-    def type(self, keys: str) -> None:
-        os.write(self._screen, keys.encode())
-
-    def read_until(self, end: str) -> str:
-        """What appears on the screen up to `end`."""
-        deadline = time.monotonic() + _PATIENCE
-        while end not in self._unread:
-            ready, _, _ = select.select([self._screen], [], [], deadline - time.monotonic())
-            assert ready, f"{end!r} does not appear: {self._unread!r}"
-            self._unread += os.read(self._screen, 4096).decode()
-        before, _, self._unread = self._unread.partition(end)
-        return before
-
-    def enter(self, line: str) -> list[str]:
-        """Types a line; the lines that appear before the next prompt."""
-        self.type(line + "\n")
-        return self.read_until(PROMPT).splitlines()[1:]
-
-    def interrupt(self) -> None:
-        """Ctrl-C, until something happens: Python misses one that comes while it handles a key."""
-        ready: list[int] = []
-        while not ready:
-            self.process.send_signal(signal.SIGINT)
-            ready, _, _ = select.select([self._screen], [], [], 0.5)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._screen)
-
-
 @contextmanager
 def terminal(environment: dict[str, str]) -> Iterator[Terminal]:
-    shell = Terminal(environment)
+    shell = Terminal(environment, PROMPT, "shell")
     try:
         shell.read_until(PROMPT)
         yield shell

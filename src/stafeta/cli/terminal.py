@@ -11,23 +11,37 @@ _HISTORY_LENGTH = 1000
 def lines(
     prompt: str, history: Path, verbs: Sequence[str], topics: Callable[[], Sequence[str]]
 ) -> Iterator[str]:
-    """Reads lines until the end of input. The history outlives the program in a file."""
+    """Reads commands until the end of input: a verb, and then a topic."""
+    complete = _Completer(verbs, topics).complete
+    return (line for line in typed(lambda: prompt, history, complete, " ") if line is not None)
+
+
+def typed(
+    prompt: Callable[[], str],
+    history: Path,
+    complete: Callable[[str, int], str | None],
+    delimiters: str,
+) -> Iterator[str | None]:
+    """Reads lines until the end of input; None for one that was interrupted. The history outlives the program in a
+    file. `complete` gives the completions of a word, which delimiters part from others."""
     readline.set_history_length(_HISTORY_LENGTH)
     with suppress(OSError):
         readline.read_history_file(history)
-    readline.set_completer_delims(" ")
-    readline.set_completer(_Completer(verbs, topics).complete)
+    readline.set_completer_delims(delimiters)
+    readline.set_completer(complete)
     editline = "libedit" in (readline.__doc__ or "")
     readline.parse_and_bind("bind ^I rl_complete" if editline else "tab: complete")
     try:
         while True:
+            line: str | None = None
             try:
-                yield input(prompt)
+                line = input(prompt())
             except EOFError:
                 print()
                 return
             except KeyboardInterrupt:
                 print()
+            yield line
     finally:
         with suppress(OSError):
             history.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

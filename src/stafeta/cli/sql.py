@@ -1,0 +1,155 @@
+"""`stafeta sql`: questions to lake and log."""
+
+import argparse
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from stafeta.cli.configured import add_configuration, add_spark, configuration, spark_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stafeta.cli.sql_output import Output
+    from stafeta.cli.sql_queries import Done, Queries
+    from stafeta.config import Config
+
+_ON_A_TERMINAL: Final = 1000  # rows
+
+
+def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "sql",
+        help="ask lake and log with SQL",
+        description="Carries out SQL on the views messages, readings, rollups and dead: what the pipeline has put "
+        "into the lake, and what the broker holds since. Without a statement it is a shell on a terminal, and "
+        "otherwise reads standard input.",
+        epilog="Several statements have semicolons between. docs/sql.md tells of the views.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("statement", metavar="SQL", nargs="?", help="what to ask; - for standard input")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print one JSON object a row")
+    form.add_argument("--csv", action="store_true", help="print CSV, with a head")
+    form.add_argument(
+        "--parquet", metavar="FILE", help="write the result of the last statement to a Parquet file"
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=int,
+        help=f"at most so many rows of each result; 0 for all ({_ON_A_TERMINAL:,} on a terminal, otherwise all)",
+    )
+    add_spark(parser)
+    add_configuration(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    config = configuration(options)
+    if options.limit is not None and options.limit < 0:
+        from stafeta.errors import ConfigError
+
+        raise ConfigError(f"--limit: {options.limit} is not a number of rows; 0 is for all of them.")
+    if options.statement is None and sys.stdin.isatty():
+        return _converse(options, config)
+    return _carry_out(options, config)
+
+
+def _carry_out(options: argparse.Namespace, config: "Config") -> int:
+    import time
+
+    from stafeta.cli import exits
+    from stafeta.cli.sql_statements import parted
+    from stafeta.errors import ConfigError
+
+    text = options.statement
+    statements = parted(sys.stdin.read() if text in (None, "-") else text).all
+    if not statements:
+        raise ConfigError("There is no statement; write one, such as 'SELECT count(*) FROM messages'.")
+    output, limit = _output(options), _limit(options)
+
+    with _queries(options, config) as queries:
+        for statement in statements:
+            begin = time.monotonic()
+            done = queries.run(statement, output, limit)
+            report(options, done, time.monotonic() - begin)
+    return exits.OK
+
+
+def _converse(options: argparse.Namespace, config: "Config") -> int:
+    from stafeta.cli import connection, exits, sql_shell
+    from stafeta.errors import ConfigError
+
+    if options.parquet:
+        raise ConfigError("--parquet goes with a statement: its result is what is written.")
+    output = _output(options)
+    tell(
+        f"Starting Spark on {options.remote or options.master or 'this machine'}; 'help' lists what there is."
+    )
+    with _queries(options, config) as queries:
+        folder = connection.state_folder(argparse.Namespace(client="default", state=None))
+        shell = sql_shell.Shell(queries, output, _limit(options))
+        shell.run(folder / "sql-history", lambda done, seconds: report(options, done, seconds))
+    return exits.OK
+
+
+@contextmanager
+def _queries(options: argparse.Namespace, config: "Config") -> "Iterator[Queries]":
+    """A Spark session for statements."""
+    from stafeta.cli.sql_queries import Queries
+    from stafeta.pipeline.session import end, session
+
+    spark = session(
+        config,
+        master=options.master,
+        remote=options.remote,
+        name="stafeta sql",
+        settings=spark_settings(options),
+        verbose=options.verbose,
+    )
+    try:
+        yield Queries(spark, config, tell)
+    finally:
+        end(spark)
+
+
+def report(options: argparse.Namespace, done: "Done", seconds: float) -> None:
+    """Says on standard error how much there was, if somebody reads it there."""
+    if done.cut:
+        limit = "" if options.limit else "; --limit N shows more, --limit 0 all"
+        tell(f"Only the first {done.rows:,} rows are here{limit}.")
+    if (options.json or options.csv) and not sys.stderr.isatty():
+        return
+    count = f"{done.rows:,} row{'' if done.rows == 1 else 's'}" if done.has_columns else "Done"
+    tell(f"{count}, {seconds:.1f} s")
+
+
+def tell(sentence: str) -> None:
+    sys.stdout.flush()
+    print(sentence, file=sys.stderr, flush=True)
+
+
+def _limit(options: argparse.Namespace) -> int | None:
+    limit: int | None = options.limit
+    if limit is None and sys.stdout.isatty() and not options.parquet:
+        return _ON_A_TERMINAL
+    return limit or None
+
+
+def _output(options: argparse.Namespace) -> "Output":
+    from pathlib import Path
+
+    from stafeta.cli import sql_output
+    from stafeta.errors import ConfigError
+
+    if options.json:
+        return sql_output.Json()
+    if options.csv:
+        return sql_output.Csv()
+    if options.parquet:
+        path = Path(options.parquet)
+        if path.is_dir() or not path.parent.is_dir():
+            raise ConfigError(f"--parquet: {path} is no place for a file.")
+        return sql_output.Parquet(path)
+    return sql_output.Table(sql_output.terminal_width())

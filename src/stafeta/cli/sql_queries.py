@@ -1,0 +1,223 @@
+"""Statements on lake and log.
+
+1. The views are made anew for each statement: a result is what was there when it began. A text that names none of them
+   needs neither a lake nor a broker.
+2. A broker that is away leaves the lake, and whoever asks is told how far that goes.
+3. Spark does not tell a Python source which columns a query uses, but its optimised plan does: planning reads nothing,
+   and then the views are made with those columns only. Where the plan is not understood, all are read, and where the
+   log is short, too: planning twice would take longer.
+4. What is gone from the log while a query runs is in the lake by then: once, the query begins anew.
+"""
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from stafeta.cli.sql_errors import translated
+from stafeta.cli.sql_output import Output
+from stafeta.errors import DataLoss, NoReply, StafetaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from stafeta.config import Config
+
+VIEWS: Final = ("messages", "readings", "rollups", "dead")
+_NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IGNORECASE)
+_MAKES: Final = re.compile(r"\b(create|cache)\b", re.IGNORECASE)
+_LONG: Final = 200_000  # messages in the log that make it worth looking which columns are used
+_PATIENCE: Final = 2.0  # seconds that a broker has to take a connection
+_SCAN: Final = "] stafeta"  # how a line of a plan ends that is about a scan of the log
+_CHEAPEST: Final = "offset"  # of the columns: a task knows it without asking
+
+
+class Done(NamedTuple):
+    """What a statement has brought: so many rows, and whether the limit has left some out."""
+
+    rows: int
+    cut: bool
+    has_columns: bool
+
+
+class Queries:
+    """Statements, one after the other, in a session. `tell` takes sentences for whoever asks; from `long` messages on,
+    a log is long."""
+
+    def __init__(
+        self, spark: "SparkSession", config: "Config", tell: Callable[[str], None], long: int = _LONG
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._tell = tell
+        self._long = long
+        self._built_on = False
+
+    def run(self, statement: str, output: Output, limit: int | None = None) -> Done:
+        """Carries out a statement. Raises what Spark has against it as a sentence."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        retried = False
+        while True:
+            try:
+                return self._write(self._frame(statement), output, limit)
+            except (PySparkException, Py4JError, StafetaError) as error:
+                output.drop()
+                told = translated(error, statement)
+                if retried or output.shown or not isinstance(told, DataLoss):
+                    raise told from None
+                retried = True
+            except BaseException:
+                output.drop()
+                raise
+
+    def cancel(self) -> None:
+        """Ends what Spark does for a statement that was interrupted."""
+        if hasattr(self._spark, "interruptAll") and not hasattr(self._spark, "_jsparkSession"):
+            self._spark.interruptAll()
+        else:
+            self._spark.sparkContext.cancelAllJobs()
+
+    def _write(self, frame: "DataFrame", output: Output, limit: int | None) -> Done:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        output.begin(schema)
+        rows, cut = 0, False
+        if schema.names:
+            batches = _batches(frame if limit is None else frame.limit(limit + 1), schema)
+            for batch in batches:
+                rows += batch.num_rows
+                if limit is not None and rows > limit:
+                    batch = batch.slice(0, batch.num_rows - (rows - limit))
+                    rows, cut = limit, True
+                output.write(batch)
+                if cut:
+                    break
+        output.end()
+        return Done(rows, cut, bool(schema.names))
+
+    def _frame(self, statement: str) -> "DataFrame":
+        from stafeta.pipeline.view import register
+
+        named = bool(_NAMED.search(statement))
+        # A view of the user's own may be built on one of ours, and is not to grow old either.
+        self._built_on |= named and bool(_MAKES.search(statement))
+        if not named and not self._built_on:
+            return self._spark.sql(statement)
+        log = self._look_for_broker()
+        register(self._spark, self._config, log=log)
+        frame = self._spark.sql(statement)
+        if log and self._log_is_long() and (columns := used_columns(frame)) is not None:
+            register(self._spark, self._config, columns=columns)
+            frame = self._spark.sql(statement)
+        return frame
+
+    def _log_is_long(self) -> bool:
+        from stafeta import connect
+
+        with connect(self._config.pipeline.broker) as broker:
+            return sum(topic.next - topic.first for topic in broker.topics()) >= self._long
+
+    def _look_for_broker(self) -> bool:
+        """Whether the broker is there. Where it is not, the lake has to do."""
+        from stafeta.doors.flight.client.address import checked
+        from stafeta.pipeline.lake import Lake
+
+        address = checked(self._config.pipeline.broker)
+        place = urlsplit(address)
+        try:
+            socket.create_connection((place.hostname or "", place.port or 0), _PATIENCE).close()
+            return True
+        except OSError as error:
+            reason = error.strerror or str(error)
+        lake = Lake(self._config.lake)
+        if not lake.has("messages"):
+            raise NoReply(
+                f"The broker at {address} does not answer ({reason}), and there is no lake in "
+                f"{self._config.lake.warehouse}. Does it run, with its Flight door open there?"
+            )
+        snapshot = lake.table("messages").current_snapshot()
+        until = "and that is empty"
+        if snapshot is not None:
+            time = datetime.fromtimestamp(snapshot.timestamp_ms // 1000, UTC)
+            until = f"archived up to {time:%Y-%m-%d %H:%M:%S}Z"
+        self._tell(f"The broker at {address} does not answer ({reason}): this is the lake alone, {until}.")
+        return False
+
+
+def used_columns(frame: "DataFrame") -> list[str] | None:
+    """The columns of the log that a query uses; None where that is all of them, or cannot be told."""
+    if not hasattr(frame, "_jdf"):  # through Spark Connect
+        return None
+    from stafeta.pipeline.lake.tables import TABLES
+
+    plan: Any = frame._jdf.queryExecution().optimizedPlan()
+    found = list(_scans(plan, None))
+    used = [columns for columns in found if columns is not None]
+    # A scan that was not come by is in an expression of a kind that nobody has thought of here.
+    if not found or len(used) < len(found) or len(found) != plan.toString().count(_SCAN):
+        return None
+    columns = set[str]().union(*used)
+    return None if columns.issuperset(TABLES["messages"].names) else sorted(columns) or [_CHEAPEST]
+
+
+def _scans(plan: Any, used: set[str] | None) -> Iterator[set[str] | None]:
+    """The scans of the log in a plan, each as the columns that are used of it: None for all. `used` is what those above
+    use of what the plan gives."""
+    kind = plan.nodeName()
+    if kind == "DataSourceV2ScanRelation" and plan.relation().name() == "stafeta":
+        yield used
+    below: set[str] | None = None
+    if kind in ("Project", "Aggregate"):
+        below = _references(plan)
+    elif kind == "Filter" and used is not None:
+        below = used | _references(plan)
+    for child in _each(plan.children()):
+        yield from _scans(child, below)
+    for subquery in _each(plan.subqueries()):
+        yield from _scans(subquery, None)
+
+
+def _references(plan: Any) -> set[str]:
+    """The names of the columns in a node's expressions; a plan writes them as topic#12, offset#13L."""
+    text = plan.references().toSeq().mkString(",")
+    return {one.partition("#")[0] for one in text.split(",") if one}
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(number) for number in range(sequence.size()))
+
+
+def _batches(frame: "DataFrame", schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a frame in their order: a partition after the other, and no more than two in memory."""
+    return _from_jvm(frame, schema) if hasattr(frame, "_jdf") else _from_server(frame, schema)
+
+
+def _from_jvm(frame: "DataFrame", schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What `toLocalIterator` does, in Arrow's batches: ten times as quick as in rows."""
+    from pyspark.serializers import FramedSerializer
+    from pyspark.util import _local_iterator_from_socket
+
+    class Frames(FramedSerializer):
+        def loads(self, data: bytes) -> bytes:
+            return data
+
+    jvm: Any = frame.sparkSession._jvm
+    batches = frame._jdf.toArrowBatchRdd()
+    served = jvm.org.apache.spark.api.python.PythonRDD.toLocalIteratorAndServe(batches, True)
+    for data in _local_iterator_from_socket(served, Frames()):
+        yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def _from_server(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same through Spark Connect, which sends batches anyway."""
+    client = frame.sparkSession.client
+    for part in client.to_table_as_iterator(frame._plan.to_proto(client), frame._plan.observations):
+        if isinstance(part, pa.Table):
+            yield from part.cast(schema).to_batches()

@@ -1,0 +1,154 @@
+"""`stafeta sql`: the command, in a pipe and on a terminal."""
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stafeta as package
+from stafeta.cli import exits
+from tests.brokers import BrokerProcess
+from tests.cli.conftest import Stafeta
+from tests.cli.terminals import Terminal
+from tests.cli.test_spark import MISSING, run, without_pyspark
+from tests.pipeline.processes import Family, below
+from tests.pipeline.sessions import settings
+from tests.waiting import wait_until
+
+SQL = (sys.executable, "-m", "stafeta", "sql", "--master", "local[2]")
+_PATIENCE = 250.0
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that holds two topics."""
+    options = ("--set", 'topics."#".keep=1d')
+    with BrokerProcess(tmp_path / "data", *options, doors=("flight",)) as process:
+        host, port = process.door("flight")
+        with package.connect(f"grpc://{host}:{port}") as connection:
+            connection.publish("hall/a", ["20.5", "21.5"], kind="float")
+            connection.publish("b", ["text"])
+        yield process
+
+
+@pytest.fixture
+def environment(tmp_path: Path, broker: BrokerProcess) -> Iterator[dict[str, str]]:
+    """A small Spark, this broker, and a lake that is not there. Nothing that was started is left behind."""
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(
+        "".join(f"{name} {value}\n" for name, value in settings(tmp_path / "spark").items())
+    )
+    host, port = broker.door("flight")
+    with Family() as family:
+        yield family.environment() | {
+            "SPARK_CONF_DIR": str(tmp_path),
+            "STAFETA_PIPELINE_BROKER": f"grpc://{host}:{port}",
+            "STAFETA_LAKE_WAREHOUSE": str(tmp_path / "lake"),
+            "STAFETA_STATE": str(tmp_path / "state"),
+        }
+        wait_until(lambda: not family.members())
+
+
+# --- what cannot be done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("-- nothing",), "There is no statement; write one"),
+        (("--limit", "-1", "SELECT 1"), "--limit: -1 is not a number of rows"),
+        (("--broker", "tcp://127.0.0.1:9001", "SELECT 1"), "--broker: 'tcp://127.0.0.1:9001' is no address"),
+        (("--parquet", "nowhere/at/all", "SELECT 1"), "--parquet: nowhere/at/all is no place for a file."),
+        (("--conf", "memory=1g", "SELECT 1"), "--conf memory=1g: write it as spark.NAME=VALUE"),
+        (("--set", "lake.warehose=x", "SELECT 1"), "--set: lake.warehose: no option has this name."),
+        (("--config", "nowhere.toml", "SELECT 1"), "The configuration nowhere.toml cannot be read"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(stafeta: Stafeta, arguments: tuple[str, ...], why: str) -> None:
+    done = stafeta("sql", *arguments)
+    assert (done.returncode, done.stdout) == (exits.USAGE, "")
+    assert done.stderr.startswith(f"stafeta: {why}")
+
+
+def test_without_pyspark_it_is_one_sentence(tmp_path: Path) -> None:
+    python, environment = without_pyspark(tmp_path)
+    done = run(python, "-m", "stafeta", "sql", "SELECT 1", environment=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (exits.USAGE, "", MISSING)
+
+
+# --- what it does
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_statements_come_from_a_pipe_and_results_go_into_one(environment: dict[str, str]) -> None:
+    text = """-- what is; there
+      SELECT topic, max(number) AS most FROM readings GROUP BY topic;
+      SELECT ';' AS s, text FROM messages WHERE kind = 'string';
+      SELECT nix FROM readings; SELECT 'not reached'
+    """
+    done = run(*SQL, "--json", environment=environment, stdin=text)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"topic": "hall/a", "most": 21.5},
+        {"s": ";", "text": "text"},
+    ]
+    assert done.returncode == exits.REFUSED
+    told = done.stderr.splitlines()
+    assert told[0].startswith(
+        "stafeta: A column, variable, or function parameter with name `nix` cannot be resolved"
+    )
+    assert told[1:] == ["  SELECT nix FROM readings", "         ^"]
+    assert not Path(environment["STAFETA_LAKE_WAREHOUSE"]).exists(), "asking makes no lake"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_on_a_terminal_there_is_a_conversation(environment: dict[str, str]) -> None:
+    shell = Terminal(environment, "sql> ", "sql", "--master", "local[2]", patience=_PATIENCE)
+    try:
+        shell.read_until("sql> ")
+        shell.type("SELECT topic,\n")
+        shell.read_until("...> ")
+        table = shell.enter("count(*) AS n FROM messages GROUP BY topic ORDER BY topic;")
+        rows = [["topic", "n"], ["------", "-"], ["b", "1"], ["hall/a", "2"]]
+        assert [line.split() for line in table[:4]] == rows
+        assert table[4].startswith("2 rows, ")
+        told = ["stafeta: Syntax error at or near 'SELEC'. (line 1, column 1)", "  SELEC 1", "  ^"]
+        assert shell.enter("SELEC 1;") == told
+        assert ["decimal", "decimal(38,18)", "NULL"] in [line.split() for line in shell.enter("\\d readings")]
+        assert shell.enter("help")[0].startswith("A statement ends with a semicolon")
+        interrupt_a_query(shell)
+        shell.type("half a sta\n")
+        shell.read_until("...> ")
+        shell.interrupt()
+        shell.read_until("sql> ")
+        # Its tasks would wait for ever behind those of the one that was cancelled.
+        assert "1 row, " in shell.enter("SELECT count(*) FROM range(3);")[-1]
+        shell.type("\x04")
+        assert shell.process.wait(_PATIENCE) == exits.OK
+    finally:
+        shell.close()
+    history = Path(environment["STAFETA_STATE"]) / "default" / "sql-history"
+    assert history.read_text().splitlines()[:1] == ["SELECT topic,"]
+
+
+def interrupt_a_query(shell: Terminal) -> None:
+    """Ctrl-C, while Spark is busy with a query that would take days."""
+    shell.type(
+        "SELECT 1; SELECT count(*) FROM range(1000000000000) WHERE hash(id) = 1 AND hash(id, 1) = 2;\n"
+    )
+    shell.read_until("1 row, ")
+    begin = seconds(shell.process.pid)
+    wait_until(lambda: seconds(shell.process.pid) > begin + 3.0, _PATIENCE)
+    shell.process.send_signal(signal.SIGINT)
+    assert "Cancelled." in shell.read_until("sql> ")
+
+
+def seconds(pid: int) -> float:
+    """What a process and those that it has started have taken of the processor."""
+    return sum(sum(process.cpu_times()[:2]) for process in below(pid))
