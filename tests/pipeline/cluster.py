@@ -63,6 +63,11 @@ class Cluster:
         """The numbers of the executors that a worker has started: it makes each a folder."""
         return sorted(folder.name for folder in (self.folder / f"work-{worker}").glob("app-*/*"))
 
+    def tasks_done(self, worker: int) -> int:
+        """How many tasks the executors of a worker have finished: they log each."""
+        logs = (self.folder / f"work-{worker}").glob("app-*/*/stderr")
+        return sum(log.read_text(errors="replace").count("Finished task") for log in logs)
+
     def _start(self, name: str, host: str, kind: str, *options: str) -> None:
         folder = self.folder / name
         folder.mkdir(parents=True)

@@ -1,0 +1,93 @@
+"""A Spark Connect server from the pyspark package, as a process of its own.
+
+1. It listens on loopback, on any free port, and is a small local Spark.
+2. What it starts (its JVM, the Python of `foreachBatch`, Python workers) ends with it.
+"""
+
+import re
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from tests.pipeline.processes import Family
+from tests.pipeline.sessions import environment, settings
+from tests.waiting import wait_until
+
+_SPARK = Path(pyspark.__file__).parent
+_STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)")
+_PATIENCE = 90.0
+
+
+class ConnectServer:
+    """Starts with `with`, and is then at `address`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.family = Family()
+        self.address = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True)
+        try:
+            with self._path.open("w") as log:
+                self._process = subprocess.Popen(
+                    self._command(),
+                    cwd=self.folder,
+                    env=self.environment() | {"SPARK_HOME": str(_SPARK)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            wait_until(lambda: _STARTED.search(self.log) or self._ended, _PATIENCE)
+            found = _STARTED.search(self.log)
+            assert found, self.log
+            self.address = f"sc://127.0.0.1:{found[1]}"
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def log(self) -> str:
+        return self._path.read_text(errors="replace")
+
+    def environment(self) -> dict[str, str]:
+        """For a client, which belongs to the family too."""
+        return self.family.environment() | environment()
+
+    def _command(self) -> list[str]:
+        chosen = settings(self.folder) | {
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+            "spark.log.level": "INFO",  # which tells the port
+        }
+        words = [str(_SPARK / "bin" / "spark-submit"), "--master", "local[2]"]
+        words += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
+        return [
+            *words,
+            "--class",
+            "org.apache.spark.sql.connect.service.SparkConnectServer",
+            "spark-internal",
+        ]
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / "server.log"
+
+    @property
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def _end(self) -> None:
+        self.family.kill()
+        if self._process is not None:
+            self._process.wait()
