@@ -1,4 +1,4 @@
-"""The demo tells its story, and leaves nothing behind however it ends."""
+"""The story is told to its end, and leaves nothing behind however it ends."""
 
 import os
 import pty
@@ -10,13 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-DEMO = Path(__file__).parent.parent / "examples" / "demo.py"
+STORY = Path(__file__).parent.parent / "examples" / "story.py"
 ESCAPE = "\033["
 
 
 def test_the_story_ends_as_it_should(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, DEMO],
+        [sys.executable, STORY],
         env=environment(tmp_path),
         capture_output=True,
         text=True,
@@ -41,34 +41,34 @@ def test_an_interrupted_story_leaves_nothing_behind(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     with subprocess.Popen(
-        [sys.executable, DEMO], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
-    ) as demo:
-        assert demo.stdout is not None
-        for line in demo.stdout:
+        [sys.executable, STORY], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+    ) as told:
+        assert told.stdout is not None
+        for line in told.stdout:
             if "--follow" in line:
                 break
         assert processes(tmp_path), "a broker and a client are at work"
-        demo.send_signal(number)
-        demo.stdout.read()
-        assert demo.wait() == code
+        told.send_signal(number)
+        told.stdout.read()
+        assert told.wait() == code
     assert_nothing_is_left(tmp_path)
 
 
 def test_on_a_terminal_it_is_coloured(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen([sys.executable, DEMO], env=environment(tmp_path), stdout=theirs) as demo:
+    with subprocess.Popen([sys.executable, STORY], env=environment(tmp_path), stdout=theirs) as told:
         os.close(theirs)
         shown = b""
         while block := read(ours):
             shown += block
         os.close(ours)
-        assert demo.wait() == 0, shown.decode()
+        assert told.wait() == 0, shown.decode()
     assert ESCAPE in shown.decode()
 
 
 def test_another_outcome_is_a_failure(tmp_path: Path) -> None:
     # The same story, but with a broker that keeps nothing from one start to the next.
-    story = DEMO.read_text(encoding="utf-8").replace('"--data", "log"', '"--data", f"log{self._port}"')
+    story = STORY.read_text(encoding="utf-8").replace('"--data", "log"', '"--data", f"log{self._port}"')
     done = subprocess.run(
         [sys.executable, "-c", story],
         env=environment(tmp_path),
