@@ -25,7 +25,7 @@ from typing import Any
 import stafeta
 from stafeta.errors import StafetaError
 from tests.brokers import BrokerProcess
-from tests.pipeline.soak_actors import Actor, kill_a_worker, lost_tasks, python_workers, stored
+from tests.pipeline.soak_actors import kill_a_worker, lost_tasks, program, python_workers, stored
 from tests.pipeline.soak_checks import (
     last_of,
     planned_ends,
@@ -61,8 +61,8 @@ class Soak:
         self._connection = resources.enter_context(stafeta.connect(address, timeout=PATIENCE))
         self.watch = resources.enter_context(Watch(address, OUTPUT))
         self._checkpoint = folder / "checkpoint"
-        self.driver = Actor("soak_driver", folder, address, str(folder))
-        self.producer = Actor("soak_producer", folder, address, str(rate), str(rate * 5))
+        self.driver = program("soak_driver", folder, address, str(folder))
+        self.producer = program("soak_producer", folder, address, str(rate), str(rate * 5))
         resources.callback(self.driver.kill)
         resources.callback(self.producer.kill)
 

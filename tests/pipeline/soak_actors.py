@@ -1,4 +1,4 @@
-"""The producer and the Spark driver of the soak, as processes that are killed and started again."""
+"""Who takes part in a soak, as processes that are killed and started again."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,22 @@ _TAIL = 40
 
 
 class Actor:
-    """A program of the tests that runs until a file is there."""
+    """A command with what it writes in a folder. One that is to come to its end by itself has a file that tells it so
+    when it is there."""
 
-    def __init__(self, program: str, folder: Path, *arguments: str) -> None:
-        self.name = program
-        self.stop_file = folder / f"{program}.stop"
-        self._command = [sys.executable, "-m", f"tests.pipeline.{program}", *arguments, str(self.stop_file)]
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        stop_file: Path | None = None,
+    ) -> None:
+        self.name = name
+        self._environment = environment
+        self._stop_file = stop_file
+        self._command = command
         self._folder = folder
         self._starts = 0
         self._family = Family()
@@ -42,7 +52,7 @@ class Actor:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=ROOT,
-                env=self._family.environment() | environment(),
+                env={**self._family.environment(), **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
@@ -62,7 +72,8 @@ class Actor:
     def finish(self, patience: float) -> None:
         """Lets it come to its end."""
         assert self._process is not None
-        self.stop_file.touch()
+        if self._stop_file is not None:
+            self._stop_file.touch()
         code = self._process.wait(patience)
         self._process = None
         assert code == 0, f"{self.name} has ended with {code}"
@@ -101,6 +112,13 @@ class Actor:
 
     def _file(self, kind: str, number: int | None = None) -> Path:
         return self._folder / f"{self.name}-{number or self._starts}.{kind}"
+
+
+def program(name: str, folder: Path, *arguments: str) -> Actor:
+    """A program of the tests that runs until a file is there, whose name is its last argument."""
+    stop = folder / f"{name}.stop"
+    command = [sys.executable, "-m", f"tests.pipeline.{name}", *arguments, str(stop)]
+    return Actor(name, folder, command, environment=environment(), stop_file=stop)
 
 
 def stored(producer: Actor) -> list[dict[str, int]]:

@@ -32,7 +32,7 @@ def wrong_messages(published: Mapping[str, int], output: Iterable[bytes]) -> lis
             found[topic].append(number)
         else:
             strange.append(message)
-    sentences = [f"{_some(strange)} in the output were never published"] if strange else []
+    sentences = [f"{some(strange)} in the output were never published"] if strange else []
     for topic, count in published.items():
         sentences += _wrong_numbers(topic, count, found[topic])
     return sentences
@@ -44,18 +44,18 @@ def _wrong_numbers(topic: str, count: int, numbers: Sequence[int]) -> Iterator[s
     repeated = [number for number, often in times.items() if often > 1]
     backward = [(before, after) for before, after in pairwise(numbers) if after < before]
     if missing:
-        yield f"{_some(missing)} of {topic} are missing"
+        yield f"{some(missing)} of {topic} are missing"
     if repeated:
-        yield f"{_some(repeated)} of {topic} are there more than once"
+        yield f"{some(repeated)} of {topic} are there more than once"
     if backward:
-        yield f"{_some(backward)} of {topic} are in the wrong order"
+        yield f"{some(backward)} of {topic} are in the wrong order"
 
 
 def wrong_looks(looks: Iterable[int], ends: Iterable[int]) -> list[str]:
     """`looks` are how many messages somebody saw, `ends` how many there are after each micro-batch."""
     whole = {0, *ends}
     halves = sorted(set(looks) - whole)
-    return [f"after {_some(halves)} messages, half a micro-batch was to be seen"] if halves else []
+    return [f"after {some(halves)} messages, half a micro-batch was to be seen"] if halves else []
 
 
 def wrong_deliveries(offsets: Sequence[int], total: int) -> list[str]:
@@ -72,7 +72,7 @@ def wrong_confirmations(counts: Sequence[Mapping[str, int]]) -> list[str]:
         known = [count[topic] for count in counts if topic in count]
         backward = [(before, after) for before, after in pairwise(known) if after < before]
         if backward:
-            sentences.append(f"{_some(backward)} times fewer messages of {topic} were stored than before")
+            sentences.append(f"{some(backward)} times fewer messages of {topic} were stored than before")
     return sentences
 
 
@@ -97,6 +97,6 @@ def _entries(folder: Path) -> Iterator[tuple[int, Path]]:
         yield from ((int(path.name), path) for path in folder.iterdir() if path.name.isdecimal())
 
 
-def _some(found: Sequence[object]) -> str:
+def some(found: Sequence[object]) -> str:
     shown = ", ".join(str(one) for one in found[:_SHOWN])
     return f"{len(found)} ({shown}{', …' if len(found) > _SHOWN else ''})"
