@@ -24,6 +24,12 @@ from benchmarks import (
     peer_latency,
     peer_plot,
     peer_publish,
+    pipeline_archive,
+    pipeline_compact,
+    pipeline_latency,
+    pipeline_plot,
+    pipeline_rollup,
+    pipeline_sql,
     put,
     put_json,
     rendering,
@@ -64,6 +70,11 @@ BENCHMARKS = {
         spark_stream,
         spark_sink,
         spark_tasks,
+        pipeline_archive,
+        pipeline_rollup,
+        pipeline_sql,
+        pipeline_latency,
+        pipeline_compact,
         peer_publish,
         peer_consume,
         peer_latency,
@@ -90,7 +101,7 @@ def main() -> int:
         if options.markdown:  # before measuring for long
             rendering.check_places(options.markdown.read_text(encoding="utf-8"), [*results, *names, "bars"])
         for name in names:
-            results[name] = _measure(name, BENCHMARKS[name].run, options.folder, options.quick)
+            results[name] = _measure(name, BENCHMARKS[name].run, options)
             _print(name, results[name])
             _write(results, options)  # after each, because some take long
     except KeyboardInterrupt:
@@ -129,6 +140,12 @@ def _parser() -> argparse.ArgumentParser:
         "--plot-spark", metavar="FILE", type=Path, help="draw what spark_tasks has measured, as SVG"
     )
     parser.add_argument(
+        "--plot-pipeline", metavar="FILE", type=Path, help="draw what pipeline_* have measured, as SVG"
+    )
+    parser.add_argument(
+        "--rows", metavar="N", type=_count, help="so many rows in those of pipeline_* (10,000,000)"
+    )
+    parser.add_argument(
         "--from",
         dest="begin_with",
         metavar="FILE",
@@ -150,11 +167,21 @@ def _name(word: str) -> str:
     return word
 
 
-def _measure(name: str, run: Callable[[Setting], list[Table]], folder: Path | None, quick: bool) -> Result:
-    with tempfile.TemporaryDirectory(prefix="stafeta-bench-", dir=folder) as temporary:
+def _count(word: str) -> int:
+    try:
+        count = int(word.replace(",", "").replace("_", ""))
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number of rows, such as 1000000")
+    return count
+
+
+def _measure(name: str, run: Callable[[Setting], list[Table]], options: argparse.Namespace) -> Result:
+    with tempfile.TemporaryDirectory(prefix="stafeta-bench-", dir=options.folder) as temporary:
         machine = facts(Path(temporary))
-        tables = run(Setting(name, Path(temporary), quick))
-    return Result(datetime.now(UTC).isoformat(timespec="seconds"), quick, machine, tuple(tables))
+        tables = run(Setting(name, Path(temporary), options.quick, options.rows))
+    return Result(datetime.now(UTC).isoformat(timespec="seconds"), options.quick, machine, tuple(tables))
 
 
 def _print(name: str, result: Result) -> None:
@@ -173,6 +200,8 @@ def _write(results: dict[str, Result], options: argparse.Namespace) -> None:
         peer_plot.draw(ordered, options.plot)
     if options.plot_spark:
         spark_plot.draw(ordered, options.plot_spark)
+    if options.plot_pipeline:
+        pipeline_plot.draw(ordered, options.plot_pipeline)
 
 
 if __name__ == "__main__":
