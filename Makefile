@@ -10,24 +10,30 @@ GET_PEERS = { $(BIN)/python -c 'import redis, hiredis, nats, pika, paho' 2>/dev/
 	$(BIN)/python -m pip install $(PIP_QUIET) --no-build-isolation -e '.[peers]'; } && sh benchmarks/get_peers.sh
 PAGE := --markdown docs/benchmarks.md --plot docs/benchmarks-peers.svg
 SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.svg
+PIPELINE_PAGE := --markdown docs/benchmarks.md --plot-pipeline docs/benchmarks-pipeline.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak fuzz lint format bench bench-peers bench-spark peers docs lock clean
+.PHONY: help install demo test soak soak-copy soak-pipeline fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with everything that development needs
 	@:
 
-demo: $(STAMP) ## Play a short story through a real broker
-	@$(BIN)/python examples/demo.py
+demo: $(STAMP) ## Show sensors, broker, subscribers and Spark at work, for a minute; ARGS=--help tells more
+	@$(BIN)/python -m examples.demo $(ARGS)
 
 test: $(STAMP) ## Run the tests, in two processes; ARGS go to pytest
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
-soak: $(STAMP) ## Kill producer, broker, Spark and its workers 20 times, and check the copy; ARGS go to the soak
+soak: soak-copy soak-pipeline ## Kill broker, Spark and whoever else takes part, and check the outcome; both soaks
+
+soak-copy: $(STAMP) ## Kill everybody who copies topics through Spark 20 times; ARGS go to the soak
 	@$(BIN)/python -m tests.pipeline.soak $(ARGS)
+
+soak-pipeline: $(STAMP) ## Kill everybody who runs the pipeline, for five minutes; ARGS go to the soak
+	@$(BIN)/python -m tests.pipeline.pipeline_soak $(ARGS)
 
 fuzz: $(STAMP) ## Feed every codec RUNS inputs that nobody would write; ARGS name targets
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
@@ -54,6 +60,10 @@ bench-peers: $(STAMP) ## Measure other brokers and Stafeta in turn, and write it
 bench-spark: $(STAMP) ## Measure Spark on topics beside Parquet, and write it into the documentation
 	@$(BIN)/python -m benchmarks spark_read spark_stream spark_sink spark_tasks \
 		$(if $(findstring --quick,$(ARGS)),,$(SPARK_PAGE)) $(ARGS)
+
+bench-pipeline: $(STAMP) ## Measure the jobs of the pipeline beside Spark alone, and write it into the documentation
+	@$(BIN)/python -m benchmarks pipeline_archive pipeline_rollup pipeline_sql pipeline_latency pipeline_compact \
+		$(if $(findstring --quick,$(ARGS)),,$(PIPELINE_PAGE)) $(ARGS)
 
 peers: $(STAMP) ## Install what the benchmarks compare with: other brokers, and their Python clients
 	@$(GET_PEERS)
