@@ -186,3 +186,12 @@ def test_sizes_are_told_as_people_read_them() -> None:
     assert told([one]) == (
         "dead: 3 files of 2.5 MB are 1 of 999 bytes; 4 snapshots and 5 files of 7.0 GB are removed."
     )
+
+
+def test_where_nothing_old_is_kept_it_goes_at_once(spark: SparkSession, lake: Lake) -> None:
+    batches(lake, 3)
+    saved = compact(spark, lake, "messages", size=SIZE, keep=0.0, until=TODAY)
+    assert (saved.files, saved.snapshots) == (1, 3)
+    named = [task.file.file_path for task in lake.table("messages").scan().plan_files()]
+    assert files.listed(lake.table("messages").location()) == named
+    assert offsets(lake) == {"a": whole(1, 30)}

@@ -72,11 +72,11 @@ def compact(
     now: float | None = None,
 ) -> Saved:
     """Compacts a table, in the days (since 1970) before `until`."""
-    now = time.time() if now is None else now
     table = lake.table(name)
     before = _data_files(table)
     for small in grouped(before, size, until):
         _rewrite(spark, table, name, small, size)
+    now = time.time() if now is None else now  # after what it has itself replaced
     snapshots, dropped = _expire(table, now - keep)
     removed, freed = _sweep(table, dropped, now - max(keep, _UNDER_WAY))
     after = _data_files(table)
