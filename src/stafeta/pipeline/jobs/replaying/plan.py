@@ -7,16 +7,15 @@
    portions.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyarrow import fs
 from pyspark.sql import functions as sf
 
 from stafeta.errors import ConfigError
+from stafeta.pipeline import checkpoint
 from stafeta.pipeline.jobs.replaying.request import TOPIC, Request
 
 if TYPE_CHECKING:
@@ -67,12 +66,9 @@ class Plan:
         until = None if self.request.until is None else self.request.until - 1
         return self.request.since if low is None else low.time, until if high is None else high.time
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
     @classmethod
-    def from_json(cls, text: str) -> "Plan":
-        told: dict[str, Any] = json.loads(text)
+    def of(cls, told: Mapping[str, Any]) -> "Plan":
+        """What was written down with `asdict`."""
         return cls(
             Request(**told["request"]),
             {topic: [(start, stop) for start, stop in runs] for topic, runs in told["ranges"].items()},
@@ -90,29 +86,17 @@ class Notebook:
 
     def read(self, name: str) -> Plan | None:
         """The plan of a replay that has begun."""
-        system, path = fs.FileSystem.from_uri(self._url(name))
         try:
-            with system.open_input_stream(path) as stream:
-                text = stream.read().decode()
-        except FileNotFoundError:
-            return None
-        try:
-            return Plan.from_json(text)
+            told = checkpoint.read(self._folder, f"{name}.json")
+            return None if told is None else Plan.of(told)
         except (KeyError, TypeError, ValueError):
             raise ConfigError(
-                f"{self._url(name)} is no plan of a replay; remove it, or choose another --name."
+                f"{self._folder}/{name}.json is no plan of a replay; remove it, or choose another --name."
             ) from None
 
     def write(self, name: str, plan: Plan) -> None:
         """Writes it whole, or not at all."""
-        system, path = fs.FileSystem.from_uri(self._url(name))
-        system.create_dir(path.rpartition("/")[0], recursive=True)
-        with system.open_output_stream(f"{path}.new") as stream:
-            stream.write(plan.to_json().encode())
-        system.move(f"{path}.new", path)
-
-    def _url(self, name: str) -> str:
-        return f"{self._folder}/{name}.json"
+        checkpoint.write(self._folder, f"{name}.json", asdict(plan))
 
 
 def ranges_of(
