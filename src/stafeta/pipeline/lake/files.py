@@ -5,7 +5,7 @@ import os
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,30 +25,21 @@ _DAY: Final = "__day"
 _DAYS: Final = (
     "date_from_unix_date(cast(floor(unix_micros(`{}`) / 86400000000) as int))"  # in whatever time zone
 )
-_DAYS_AT_ONCE: Final = 8
-
 _compute: Any = pc  # its types do not know all of it
 
 
-def write(frame: "DataFrame", definition: Definition, table: str, *, in_order: bool = False) -> list[str]:
-    """Writes rows as files of the table at this URL, each sorted and of one day; returns their URLs. Rows that are
-    sorted in each partition (`in_order`) are written as they come, which is much quicker, as long as they are of few
-    days."""
+def write(frame: "DataFrame", definition: Definition, table: str) -> list[str]:
+    """Writes rows as files of the table at this URL, each sorted and of one day; returns their URLs."""
     from pyspark.sql import functions as sf
 
-    conf = frame.sparkSession.conf
     # Other readers of Iceberg tables do not know Spark's older form.
-    conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    # Without this, Spark sorts the rows by day.
-    conf.set("spark.sql.maxConcurrentOutputFileWriters", str(_DAYS_AT_ONCE))
+    frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     target = f"{table}/data/{uuid.uuid4().hex}"
-    rows = frame.select(*definition.names, sf.expr(_DAYS.format(definition.day)).alias(_DAY))
-    if not in_order:
-        rows = rows.sortWithinPartitions(_DAY, *definition.order)
     (
-        rows.write.partitionBy(_DAY)
+        frame.select(*definition.names, sf.expr(_DAYS.format(definition.day)).alias(_DAY))
+        .sortWithinPartitions(_DAY, *definition.order)
+        .write.partitionBy(_DAY)
         .option("compression", "zstd")
-        .option("parquet.compression.codec.zstd.level", 1 if in_order else 3)
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         .parquet(target)
     )
@@ -100,24 +91,15 @@ def remove_empty(url: str, before: float) -> None:
                 os.rmdir(folder)
 
 
-class Contents(NamedTuple):
-    """The offsets in files of `messages`, and whether each file is sorted."""
-
-    ranges: Ranges
-    in_order: bool
-
-
-def contents(urls: Iterable[str]) -> Contents:
-    """What is in these files."""
-    every: list[tuple[str, int, int]] = []
-    in_order = True
+def ranges(urls: Iterable[str]) -> Ranges:
+    """The offsets in these files of `messages`."""
+    found: list[tuple[str, int, int]] = []
     for url in urls:
         system, path = place(url)
-        rows = pq.read_table(path, columns=["topic", "offset"], filesystem=system, read_dictionary=["topic"])
-        found = runs(rows)
-        in_order = in_order and found == sorted(found)
-        every += found
-    return Contents(joined(every), in_order)
+        found += runs(
+            pq.read_table(path, columns=["topic", "offset"], filesystem=system, read_dictionary=["topic"])
+        )
+    return joined(found)
 
 
 def runs(rows: pa.Table) -> list[tuple[str, int, int]]:

@@ -100,13 +100,8 @@ class Lake:
 
     def archive(self, frame: "DataFrame", writer: str, batch: int) -> Written:
         """Adds messages to `messages`: those that are not there yet."""
-        definition, location = TABLES["messages"], self.table("messages").location()
-        urls = files.write(frame, definition, location, in_order=True)
-        new, in_order = files.contents(urls)
-        if not in_order:  # nor were they, or they were of too many days
-            files.remove(urls)
-            urls = files.write(frame, definition, location)
-        return self.archive_files(frame.sparkSession, urls, new, writer, batch)
+        urls = files.write(frame, TABLES["messages"], self.table("messages").location())
+        return self.archive_files(frame.sparkSession, urls, files.ranges(urls), writer, batch)
 
     def archive_files(
         self, spark: "SparkSession", urls: list[str], new: Ranges, writer: str, batch: int
