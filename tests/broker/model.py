@@ -1,5 +1,6 @@
 """What a broker should do, in plain Python, with nothing but lists."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
@@ -76,14 +77,17 @@ class Model:
         if counter > self.done.get(producer, -1):
             self.staged.setdefault((producer, counter), []).append((part, name, payload))
 
-    def commit_stage(self, producer: str, counter: int, parts: set[str] | None) -> None:
+    def commit_stage(self, producer: str, counter: int, parts: Sequence[str] | None) -> None:
+        """Parts become visible one after the other, in the order in which they are named, or else were begun."""
         if counter <= self.done.get(producer, -1):
             return
         self.done[producer] = counter
         staged = self.staged.pop((producer, counter), [])
-        for part, name, payload in staged:
-            if parts is None or part in parts:
-                self.publish(name, payload)
+        named = dict.fromkeys(part for part, _, _ in staged) if parts is None else parts
+        for wanted in named:
+            for part, name, payload in staged:
+                if part == wanted:
+                    self.publish(name, payload)
 
     def collect(self) -> None:
         self.topics = {name for name in self.topics if self.subscribed(name)}
