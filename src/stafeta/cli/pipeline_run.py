@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from stafeta.cli import exits
 from stafeta.cli.configured import spark_settings
+from stafeta.cli.interrupts import leave_at_once
 from stafeta.cli.pipeline_screen import Screen
 from stafeta.config import Config
 from stafeta.errors import ConfigError
@@ -89,7 +90,7 @@ def _signals(runner: Runner) -> Iterator[list[int]]:
     def stop(number: int, frame: FrameType | None) -> None:
         caught.append(number)
         if len(caught) > 1:
-            _leave_at_once()
+            leave_at_once()
         runner.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -98,16 +99,6 @@ def _signals(runner: Runner) -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _leave_at_once() -> None:
-    """Spark's JVM, in whose hands the workers are, would leave by itself, but take its time."""
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
-    if process is not None:
-        process.kill()
-    os._exit(exits.INTERRUPTED)
 
 
 def _code(watches: "Sequence[Watch]", caught: Sequence[int]) -> int:

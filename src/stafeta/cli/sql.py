@@ -10,6 +10,7 @@ from stafeta.cli.configured import add_configuration, add_spark, configuration, 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from stafeta.cli.interrupts import Interrupts
     from stafeta.cli.sql_output import Output
     from stafeta.cli.sql_queries import Done, Queries
     from stafeta.config import Config
@@ -69,10 +70,11 @@ def _carry_out(options: argparse.Namespace, config: "Config") -> int:
         raise ConfigError("There is no statement; write one, such as 'SELECT count(*) FROM messages'.")
     output, limit = _output(options), _limit(options)
 
-    with _queries(options, config) as queries:
+    with _queries(options, config) as (queries, interrupts):
         for statement in statements:
             begin = time.monotonic()
-            done = queries.run(statement, output, limit)
+            with interrupts.cancelling(queries.cancel):
+                done = queries.run(statement, output, limit)
             report(options, done, time.monotonic() - begin)
     return exits.OK
 
@@ -87,16 +89,17 @@ def _converse(options: argparse.Namespace, config: "Config") -> int:
     tell(
         f"Starting Spark on {options.remote or options.master or 'this machine'}; 'help' lists what there is."
     )
-    with _queries(options, config) as queries:
+    with _queries(options, config) as (queries, interrupts):
         folder = connection.state_folder(argparse.Namespace(client="default", state=None))
-        shell = sql_shell.Shell(queries, output, _limit(options))
+        shell = sql_shell.Shell(queries, output, _limit(options), interrupts)
         shell.run(folder / "sql-history", lambda done, seconds: report(options, done, seconds))
     return exits.OK
 
 
 @contextmanager
-def _queries(options: argparse.Namespace, config: "Config") -> "Iterator[Queries]":
-    """A Spark session for statements."""
+def _queries(options: argparse.Namespace, config: "Config") -> "Iterator[tuple[Queries, Interrupts]]":
+    """A Spark session for statements, and Ctrl-C in its hands."""
+    from stafeta.cli.interrupts import Interrupts
     from stafeta.cli.sql_queries import Queries
     from stafeta.pipeline.session import end, session
 
@@ -109,7 +112,8 @@ def _queries(options: argparse.Namespace, config: "Config") -> "Iterator[Queries
         verbose=options.verbose,
     )
     try:
-        yield Queries(spark, config, tell)
+        with Interrupts() as interrupts:
+            yield Queries(spark, config, tell), interrupts
     finally:
         end(spark)
 

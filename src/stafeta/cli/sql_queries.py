@@ -56,13 +56,14 @@ class Queries:
         self._tell = tell
         self._long = long
         self._built_on = False
+        self._cancelled = False
 
     def run(self, statement: str, output: Output, limit: int | None = None) -> Done:
         """Carries out a statement. Raises what Spark has against it as a sentence."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        retried = False
+        self._cancelled = retried = False
         while True:
             try:
                 return self._write(self._frame(statement), output, limit)
@@ -77,7 +78,9 @@ class Queries:
                 raise
 
     def cancel(self) -> None:
-        """Ends what Spark does for a statement that was interrupted."""
+        """Ends what Spark does for the statement that runs, from another thread. What is only planned goes on: may be
+        repeated."""
+        self._cancelled = True
         if hasattr(self._spark, "interruptAll") and not hasattr(self._spark, "_jsparkSession"):
             self._spark.interruptAll()
         else:
@@ -92,6 +95,8 @@ class Queries:
         if schema.names:
             batches = _batches(frame if limit is None else frame.limit(limit + 1), schema)
             for batch in batches:
+                if self._cancelled:
+                    raise KeyboardInterrupt
                 rows += batch.num_rows
                 if limit is not None and rows > limit:
                     batch = batch.slice(0, batch.num_rows - (rows - limit))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stafeta.cli import terminal
+from stafeta.cli.interrupts import Interrupts
 from stafeta.cli.sql_queries import VIEWS, Done, Queries
 from stafeta.cli.sql_statements import parted
 from stafeta.errors import StafetaError
@@ -36,8 +37,9 @@ _DELIMITERS: Final = " \t\n(),;=<>"
 
 
 class Shell:
-    def __init__(self, queries: Queries, output: "Output", limit: int | None) -> None:
+    def __init__(self, queries: Queries, output: "Output", limit: int | None, interrupts: Interrupts) -> None:
         self._queries = queries
+        self._interrupts = interrupts
         self._output = output
         self._limit = limit
         self._pending = ""
@@ -46,17 +48,13 @@ class Shell:
     def run(self, history: Path, report: Callable[[Done, float], None]) -> None:
         """Carries out what is typed, until the end of input. `report` is told how much each statement has brought."""
         self._report = report
-        for line in terminal.typed(self._prompt, history, self._complete, _DELIMITERS):
+        for line in terminal.typed(self._ask, history, self._complete, _DELIMITERS):
             if line is None:
                 self._pending = ""
             elif not self._pending and line.strip().rstrip(";").strip().lower() in ("exit", "quit"):
                 break
             else:
-                try:
-                    self._take(line)
-                except KeyboardInterrupt:  # between two statements
-                    self._pending = ""
-                    print()
+                self._take(line)
 
     def _take(self, line: str) -> None:
         word = line.strip()
@@ -74,19 +72,19 @@ class Shell:
     def _carry_out(self, statement: str) -> bool:
         begin = time.monotonic()
         try:
-            done = self._queries.run(statement, self._output, self._limit)
+            with self._interrupts.cancelling(self._queries.cancel):
+                done = self._queries.run(statement, self._output, self._limit)
         except StafetaError as error:
             print(f"stafeta: {error}", file=sys.stderr, flush=True)
             return False
         except KeyboardInterrupt:
-            self._queries.cancel()
             print("Cancelled.", file=sys.stderr, flush=True)
             return False
         self._report(done, time.monotonic() - begin)
         return True
 
-    def _prompt(self) -> str:
-        return MORE if self._pending else PROMPT
+    def _ask(self) -> str:
+        return self._interrupts.prompted(lambda: input(MORE if self._pending else PROMPT))
 
     def _complete(self, begun: str, index: int) -> str | None:
         """The completion with this index, as readline asks for them."""

@@ -13,11 +13,11 @@ def lines(
 ) -> Iterator[str]:
     """Reads commands until the end of input: a verb, and then a topic."""
     complete = _Completer(verbs, topics).complete
-    return (line for line in typed(lambda: prompt, history, complete, " ") if line is not None)
+    return (line for line in typed(lambda: input(prompt), history, complete, " ") if line is not None)
 
 
 def typed(
-    prompt: Callable[[], str],
+    ask: Callable[[], str],
     history: Path,
     complete: Callable[[str, int], str | None],
     delimiters: str,
@@ -35,7 +35,7 @@ def typed(
         while True:
             line: str | None = None
             try:
-                line = input(prompt())
+                line = ask()
             except EOFError:
                 print()
                 return
