@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+CLASSES := $(VENV)/.spark-classes
 PIP_QUIET := --quiet --quiet --disable-pip-version-check
 SOURCES := $(wildcard src tests benchmarks examples fuzz)
 RUNS := 1000000
@@ -24,7 +25,7 @@ install: $(STAMP) ## Make .venv with everything that development needs
 demo: $(STAMP) ## Show sensors, broker, subscribers and Spark at work, for a minute; ARGS=--help tells more
 	@$(BIN)/python -m examples.demo $(ARGS)
 
-test: $(STAMP) ## Run the tests, in two processes; ARGS go to pytest
+test: $(CLASSES) ## Run the tests, in two processes; ARGS go to pytest
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 soak: soak-copy soak-pipeline ## Kill broker, Spark and whoever else takes part, and check the outcome; both soaks
@@ -87,4 +88,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install $(PIP_QUIET) --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(CLASSES): $(STAMP) # so that the tests' JVMs start in half the time; none where there is no Java
+	@$(BIN)/python -m tests.pipeline.class_archive >/dev/null 2>&1 || echo "Spark's classes are not archived" >&2
 	@touch $@

@@ -77,6 +77,7 @@ def _open(broker: str, subscribe: str, master: str, arguments: list[str]) -> NoR
     from pathlib import Path
 
     from stafeta.errors import ConfigError
+    from stafeta.pipeline.session import python_path
 
     home = _check()
     on_terminal = os.isatty(0)
@@ -87,6 +88,7 @@ def _open(broker: str, subscribe: str, master: str, arguments: list[str]) -> NoR
         # Without -i Python takes a pipe for a script, and runs no startup file: there would be no session.
         "PYSPARK_DRIVER_PYTHON_OPTS": "" if on_terminal else "-i -q",
         "PYTHONSTARTUP": str(Path(__file__).with_name("spark_startup.py")),
+        "PYTHONPATH": python_path(),
     }
     if master.startswith("local"):
         # Otherwise Spark's pages about the session are open to the network.

@@ -17,8 +17,10 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 MASTER: Final = "local[*]"
 LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _THROWN: Final = re.compile(r'^Exception in thread "main" [\w.]+: ')
+_WORKER_START: Final = str(Path(__file__).with_name("worker_start"))
 _LEAVING: Final = 20.0  # seconds that the JVM has
 _KNOCKING: Final = 5.0  # seconds that a server has to answer
 _CONNECT: Final = 15002  # its port, unless it is told
@@ -115,9 +118,10 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
         if SparkContext._gateway is None:
             conf = SparkConf(loadDefaults=False).setAll([("spark.master", master), *chosen.items()])
             streams: dict[str, Any] = {} if verbose else {"stdout": words, "stderr": words}
-            gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                conf, {"start_new_session": True, **streams}
-            )
+            with _python_path():
+                gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                    conf, {"start_new_session": True, **streams}
+                )
             SparkContext._ensure_initialized(gateway=gateway)
         builder = SparkSession.builder.master(master)
         for name, value in chosen.items():
@@ -130,6 +134,25 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
         words.close()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupted)  # which Spark takes
+
+
+def python_path() -> str:
+    """The PYTHONPATH for Spark, with which its Python processes start quickly."""
+    return os.pathsep.join(filter(None, (_WORKER_START, os.environ.get("PYTHONPATH"))))
+
+
+@contextmanager
+def _python_path() -> Iterator[None]:
+    """Gives it to the JVM that is started within, and to nothing else."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = python_path()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _connected(remote: str, settings: dict[str, str]) -> "SparkSession":
