@@ -26,7 +26,7 @@ demo: $(STAMP) ## Show sensors, broker, subscribers and Spark at work, for a min
 	@$(BIN)/python -m examples.demo $(ARGS)
 
 test: $(CLASSES) ## Run the tests, in two processes; ARGS go to pytest
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: soak-copy soak-pipeline ## Kill broker, Spark and whoever else takes part, and check the outcome; both soaks
 

@@ -1,18 +1,53 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from tests.brokers import BrokerProcess
 
+# How long an example takes says nothing where other processes are at work; and to explain a failure, Hypothesis would
+# trace each line of hundreds of further runs.
+settings.register_profile(
+    "stafeta",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)
+settings.load_profile("stafeta")
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where several processes share the tests: those of a file stay together, for its fixtures' sake, and those that
-    use the shared Spark session, so that there is one."""
-    for item in items:
-        shares = "spark" in getattr(item, "fixturenames", ())
-        group = "spark" if shares else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="also run what takes minutes (marked soak)")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is marked soak, unless asked for it. Files with slow tests come first, so that in the end no process
+    waits long for another."""
+    if not config.getoption("--soak"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where several processes share the tests, those of a file stay together: what a file starts is started once."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker is None:
+        return
+    folder = tmp_path_factory.getbasetemp().parent / "processes"
+    folder.mkdir(exist_ok=True)
+    note = folder / str(request.path.relative_to(request.config.rootpath)).replace(os.sep, ".")
+    try:
+        with note.open("x") as file:
+            file.write(worker)
+    except FileExistsError:
+        first = note.read_text()
+        assert first == worker, f"the tests of this file are split over two processes, {first} and {worker}"
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ _NEW_PANDAS = "ignore:PySpark does not yet fully support pandas:FutureWarning"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the session is marked: -m spark chooses it, -m 'not spark' leaves it out."""
+    """Whatever uses the session is marked: -m spark chooses it, -m 'not spark' leaves it out, as does -m 'not slow'."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+            item.add_marker("slow")
             item.add_marker(pytest.mark.filterwarnings(_NEW_PANDAS))
 
 
