@@ -4,15 +4,16 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.fork_server import FORKS, Program
+
 _LISTENING = re.compile(r"(\w+): listening on (\S+):(\d+)$")
 _DOORS = ("devices", "flight", "frames")  # beside ZeroMQ's, which is always open
-_PATIENCE = 30.0
+_PATIENCE = 300.0
 
 
 class BrokerProcess:
@@ -22,7 +23,7 @@ class BrokerProcess:
         self.data = data
         self.options = options
         self._doors: dict[str, tuple[str, int] | None] = dict.fromkeys(("zeromq", *doors))
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Program | None = None
         self._told = threading.Condition()
         self._lines: list[str] = []
         self._ended = True
@@ -110,18 +111,12 @@ class BrokerProcess:
     ) -> None:
         self.kill()
 
-    def _spawn(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "stafeta", "serve", "--data", str(self.data)]
-        return subprocess.Popen(
-            [*command, *self.listening_options(), *self.options],
-            stdin=subprocess.DEVNULL,
-            env={name: value for name, value in os.environ.items() if not name.startswith("STAFETA_")},
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="backslashreplace",
-        )
+    def _spawn(self) -> Program:
+        words = ["-m", "stafeta", "serve", "--data", str(self.data), *self.listening_options(), *self.options]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STAFETA_")}
+        return FORKS.start(words, environment, read_errors=True)
 
-    def _listen(self, process: subprocess.Popen[str]) -> None:
+    def _listen(self, process: Program) -> None:
         assert process.stderr is not None
         for line in process.stderr:
             with self._told:

@@ -24,8 +24,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked soak, unless asked for it. Files with slow tests come first, so that in the end no process
-    waits long for another."""
+    """Leaves out what is marked soak, unless asked for it. Files with slow tests come first, so that no process waits
+    long for another in the end."""
     if not config.getoption("--soak"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]

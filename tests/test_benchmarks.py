@@ -18,6 +18,7 @@ from benchmarks.publishers import Datagrams, paced
 from benchmarks.readings import DIGITS, SIXTEEN, STRING, Reading, in_order, number
 from benchmarks.results import Bar, Column, Result, Row, Table, Value, from_plain, to_plain
 from benchmarks.setting import PAYLOAD
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 MACHINE: dict[str, Value] = {
@@ -138,15 +139,14 @@ def test_the_quick_benchmarks_of_the_flight_door_write_their_figures(tmp_path: P
     assert all(row["values"]["rate"] > 0 for row in read["rows"])
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(240)
 def test_the_quick_benchmarks_of_spark_share_a_session_and_leave_nothing(tmp_path: Path) -> None:
     names = [name for name in BENCHMARKS if name.startswith("spark_")]
     figures, drawn = tmp_path / "figures", tmp_path / "drawn"
     done = benchmarks(
         *("--quick", *names, "--json", str(figures), "--plot-spark", str(drawn), "--folder", str(tmp_path)),
-        patience=220,
     )
     assert done.returncode == 0, done.stderr
     results = json.loads(figures.read_text())
@@ -198,7 +198,7 @@ def test_a_paced_publisher_sends_every_reading_in_turn_with_its_number() -> None
     total = 3 * len(SIXTEEN) + 5
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.bind(("127.0.0.1", 0))
-        line.settimeout(10)
+        line.settimeout(300)
         publisher = Datagrams(line.getsockname(), SIXTEEN, [devices.datagram(each) for each in SIXTEEN])
         sent = paced(publisher, 10_000, total)
         publisher.close()
@@ -221,12 +221,12 @@ def test_readings_that_are_lost_doubled_or_cut_are_noticed() -> None:
     assert not in_order(memoryview(stream[:-1]), size, 5)
 
 
-def benchmarks(*arguments: str, patience: float = 60) -> "subprocess.CompletedProcess[str]":
+def benchmarks(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=patience,
+        timeout=PATIENCE,
         check=False,
     )

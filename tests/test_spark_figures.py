@@ -1,6 +1,5 @@
 """What the benchmarks of Spark measure memory with, and the picture that they draw."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,11 +25,18 @@ def test_rows_that_are_missing_fail_the_benchmark() -> None:
 
 
 def test_what_a_process_had_for_a_moment_is_seen() -> None:
-    with Watch({"me": one(os.getpid())}) as watch:
-        taken = b"x" * (MEGABYTES << 20)
-        wait_until(lambda: watch.highest["me"] >= watch.before["me"] + MEGABYTES * 0.9)
-        del taken
-    assert watch.highest["me"] > watch.before["me"]
+    taking = f"input(); taken = b'x' * ({MEGABYTES} << 20); print('taken', flush=True); input(); del taken; input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", taking], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with Watch({"it": one(process.pid)}) as watch:
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "taken\n"
+            wait_until(lambda: watch.highest["it"] >= watch.before["it"] + MEGABYTES * 0.9)
+        process.communicate("\n\n")
+    assert watch.highest["it"] > watch.before["it"]
 
 
 def test_of_several_processes_the_largest_counts_and_those_that_end_are_passed_over() -> None:

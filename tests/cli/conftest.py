@@ -37,7 +37,7 @@ def stafeta(environment: dict[str, str]) -> Stafeta:
             input=stdin,
             capture_output=True,
             env=environment,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         return subprocess.CompletedProcess(

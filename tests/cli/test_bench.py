@@ -224,7 +224,7 @@ def test_on_a_terminal_it_shows_how_far_it_is() -> None:
     os.close(terminal)
     assert process.stdout is not None
     assert process.stdout.read().endswith(b"0 lost, 0 repeated\n")
-    assert process.wait(30) == exits.OK
+    assert process.wait(300) == exits.OK
     process.stdout.close()
     seen = os.read(screen, 65536).decode()
     os.close(screen)

@@ -200,7 +200,7 @@ def test_a_file_is_cut_or_begun_anew_to_make_the_count(
 
 def test_lines_go_out_as_they_come(catcher: Catcher) -> None:
     with Program("devices", "publish", *catcher.place, "--from", "-") as program:
-        catcher.socket.settimeout(30)
+        catcher.socket.settimeout(300)
         for number in range(3):
             program.enter(f'{{"topic": "t", "kind": "int", "value": {number}}}')
             assert read(catcher.socket.recv(2000)) == ("t", Kind.INT, b"%d" % number)
@@ -219,7 +219,7 @@ def test_on_a_terminal_there_is_a_bar(catcher: Catcher, tmp_path: Path) -> None:
     os.close(terminal)
     assert process.stdout is not None
     assert process.stdout.read() == b"60\n"
-    assert process.wait(30) == exits.REFUSED
+    assert process.wait(300) == exits.REFUSED
     process.stdout.close()
     seen = os.read(screen, 65536).decode()
     os.close(screen)

@@ -135,7 +135,7 @@ def test_exit_without_a_newline_is_exit_at_the_end_of_input() -> None:
         [sys.executable, "-m", "stafeta", "devices", "server", "0"],
         input=b"nothing\nexit",
         capture_output=True,
-        timeout=30,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout) == (exits.OK, b"")

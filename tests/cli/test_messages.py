@@ -144,7 +144,7 @@ def test_get_follows_while_the_same_client_puts(
         stafeta("put", topic, "after")
         assert following.stdout.readline() == "after\n"
         following.send_signal(signal.SIGINT)
-        assert following.wait(30) == exits.INTERRUPTED
+        assert following.wait(300) == exits.INTERRUPTED
 
 
 def test_what_could_not_be_written_is_not_acknowledged(

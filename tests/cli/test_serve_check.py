@@ -23,7 +23,7 @@ def stafeta(
         text=True,
         cwd=cwd,
         env={**inherited, **environment},
-        timeout=30,
+        timeout=300,
         check=False,
     )
 

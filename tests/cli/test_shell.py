@@ -12,7 +12,7 @@ from tests.cli.conftest import Stafeta
 from tests.cli.terminals import Terminal
 
 PROMPT = "stafeta> "
-_PATIENCE = 30.0
+_PATIENCE = 300.0
 
 
 @pytest.fixture

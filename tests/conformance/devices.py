@@ -11,7 +11,7 @@ from tests.brokers import BrokerProcess
 from tests.conformance.dialects import Dialect, Received, Stranger
 
 STRING = 3
-PATIENCE = 20.0
+PATIENCE = 300.0
 PROBES = "probe/"  # topics that show that a command has been carried out
 PROBE = 0.02  # seconds between two datagrams for one
 

@@ -13,7 +13,7 @@ from xml.sax.saxutils import quoteattr
 from tests.brokers import BrokerProcess
 from tests.conformance.dialects import Dialect, Received, Stranger
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 HEAD = struct.Struct(">BH")
 
 

@@ -16,7 +16,7 @@ from tests.conformance.dialects import Stranger, new_name
 from tests.conformance.every import DIALECTS
 from tests.waiting import wait_until
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 TOPIC = "/conformance/bystanders"
 NOISE = random.Random(1).randbytes(200_000)
 

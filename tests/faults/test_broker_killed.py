@@ -4,8 +4,6 @@ import json
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +19,7 @@ from stafeta import Client
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import LazyPirate, Peer, ack_body, read_get, request
 from tests.faults.dying_broker import CHECKPOINT_POINTS, POINTS
+from tests.fork_server import FORKS, Program
 from tests.waiting import wait_until
 
 # --- killed under load
@@ -202,16 +201,10 @@ class DyingBroker(BrokerProcess):
     point = ""
     mark = ""
 
-    def _spawn(self) -> subprocess.Popen[str]:
-        program = Path(__file__).with_name("dying_broker.py")
-        command = [sys.executable, str(program), self.point, self.mark, "serve", "--data", str(self.data)]
-        return subprocess.Popen(
-            [*command, *self.listening_options(), *self.options],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"PYTHONPATH": str(Path(__file__).parents[2])},
-        )
+    def _spawn(self) -> Program:
+        program = str(Path(__file__).with_name("dying_broker.py"))
+        words = [program, self.point, self.mark, "serve", "--data", str(self.data)]
+        return FORKS.start([*words, *self.listening_options(), *self.options], {}, read_errors=True)
 
     def die_at(self, point: str, mark: str) -> None:
         """From the next start on."""
@@ -221,7 +214,7 @@ class DyingBroker(BrokerProcess):
         """Waits until it has killed itself."""
         process = self._process
         assert process is not None
-        assert process.wait(20) == -signal.SIGKILL, self.stderr
+        assert process.wait(300) == -signal.SIGKILL, self.stderr
         self.kill()
 
 

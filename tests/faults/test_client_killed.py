@@ -1,8 +1,6 @@
 """A client that is killed, wherever it is, and started again on its folder goes on exactly once."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 from stafeta import Client
 from tests.brokers import BrokerProcess
 from tests.faults.killed_client import POINTS
+from tests.fork_server import FORKS
 
 PROGRAM = Path(__file__).with_name("killed_client.py")
 TOTAL = 60
@@ -29,11 +28,11 @@ def run_until_it_lives(*arguments: object) -> int:
     """Runs the client until it gets through, killed at its first call, its second, …; returns how often."""
     for call in count(1):
         job, address, folder, topic, point, *path = arguments
-        command = [sys.executable, PROGRAM, job, address, folder, topic, TOTAL, point, call, *path]
-        done = subprocess.run([str(word) for word in command], timeout=60, check=False)
-        if done.returncode == 0:
+        words = [PROGRAM, job, address, folder, topic, TOTAL, point, call, *path]
+        code = FORKS.start([str(word) for word in words], {}).wait()
+        if code == 0:
             return call - 1
-        assert done.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
     raise AssertionError("unreachable")
 
 

@@ -53,7 +53,7 @@ def serve(data: Path) -> subprocess.CompletedProcess[str]:
         "off",
     ]
     command += ["--data", str(data)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_full_disk_refuses_loses_nothing_and_recovers(small_disk: Path, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_readers_that_are_cut_off_at_the_beginning_are_let_go(standing: BrokerPr
                 suppress(*BROKEN),
             ):
                 other.get(topic)
-        wait_until(lambda: peer.act("stats")["streams"] == 0, 10)
+        wait_until(lambda: peer.act("stats")["streams"] == 0)
 
 
 def test_a_reader_that_is_cut_off_can_go_on(standing: BrokerProcess, topic: str) -> None:

@@ -28,7 +28,7 @@ class Subscriber:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(20)
+        self.socket.settimeout(300)
         self.socket.connect(place)
         self.say(self.identification())
 
@@ -73,7 +73,7 @@ class Subscriber:
             return True
 
         wait_until(lambda: reached(b"subscribed"))
-        self.socket.settimeout(20)
+        self.socket.settimeout(300)
         wait_until(lambda: reached(b"once more"))  # now no other marker is on its way
         return got
 

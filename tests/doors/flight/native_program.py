@@ -14,7 +14,7 @@ import stafeta
 
 def main(job: str, address: str, topic: str, name: str, last: str) -> None:
     total = int(last)
-    broker = stafeta.connect(address, timeout=30)
+    broker = stafeta.connect(address, timeout=300)
     if job == "produce":
         with broker, broker.producer(topic, name=name, batch_rows=50, linger=0.001) as producer:
             print(producer.count, flush=True)

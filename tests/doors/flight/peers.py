@@ -17,12 +17,12 @@ Place: TypeAlias = tuple[str, int]
 Said: TypeAlias = str | bytes | dict[str, Any]
 """A topic, an object, or any bytes."""
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 # A connection of its own, that is tried again soon: the default is one for a process, and minutes.
 OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 60_000),  # how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 200),
 ]
 COLUMNS: dict[str, pa.DataType] = {

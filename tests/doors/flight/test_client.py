@@ -28,7 +28,7 @@ TOO_LARGE = 9 << 20
 @pytest.fixture
 def broker(place: Place) -> Iterator[Connection]:
     host, port = place
-    with stafeta.connect(f"grpc://{host}:{port}", timeout=20) as connection:
+    with stafeta.connect(f"grpc://{host}:{port}", timeout=300) as connection:
         yield connection
 
 

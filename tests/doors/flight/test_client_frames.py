@@ -16,7 +16,7 @@ from tests.doors.flight.peers import Place
 @pytest.fixture
 def broker(place: Place) -> Iterator[Connection]:
     host, port = place
-    with stafeta.connect(f"grpc://{host}:{port}", timeout=20) as connection:
+    with stafeta.connect(f"grpc://{host}:{port}", timeout=300) as connection:
         yield connection
 
 

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 @pytest.fixture
 def broker(place: Place) -> Iterator[Connection]:
     host, port = place
-    with stafeta.connect(f"grpc://{host}:{port}", timeout=20) as connection:
+    with stafeta.connect(f"grpc://{host}:{port}", timeout=300) as connection:
         yield connection
 
 

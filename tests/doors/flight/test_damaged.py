@@ -140,7 +140,7 @@ def test_a_name_that_is_far_too_long_is_refused_in_a_short_sentence(peer: Peer, 
 def test_batches_may_come_compressed(peer: Peer, topic: str, codec: Literal["lz4", "zstd"]) -> None:
     batch = rows_of(numbered(1000))
     written = pa.ipc.IpcWriteOptions(compression=codec)
-    options = flight.FlightCallOptions(timeout=20, write_options=written)
+    options = flight.FlightCallOptions(timeout=300, write_options=written)
     writer: flight.FlightStreamWriter
     answers: Any
     writer, answers = peer.client.do_put(flight.FlightDescriptor.for_path(topic), batch.schema, options)

@@ -68,7 +68,7 @@ def test_a_follower_that_starts_amid_the_stream_misses_nothing(place: Place, pee
 
     thread = threading.Thread(target=publish, daemon=True)
     thread.start()
-    assert begin.wait(20)
+    assert begin.wait(300)
     with peer.reading({"topic": topic, "follow": True}) as stream:
         assert stream.texts(len(sent)) == sent
     thread.join()

@@ -77,7 +77,7 @@ def test_readers_that_are_gone_before_the_first_batch_are_let_go(
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(come_and_go, range(6)))
-    wait_until(lambda: peer.act("stats")["streams"] == 0, 10)
+    wait_until(lambda: peer.act("stats")["streams"] == 0)
     assert peer.act("stats")["subscriptions"] == subscriptions
     assert [one["subscribers"] for one in peer.topics(topic)] == [1]
 

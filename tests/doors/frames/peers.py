@@ -43,7 +43,7 @@ class Peer:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(20)
+        self.socket.settimeout(300)
         self.socket.connect(place)
 
     def framed(self, verb: str, **fields: Any) -> bytes:

@@ -9,7 +9,7 @@ import zmq
 
 from tests.brokers import BrokerProcess
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 GET_REPLY = 4096  # of the broker that the fixture `small` starts
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit
 
-_PATIENCE = 30.0
+_PATIENCE = 300.0
 
 
 class Relay:

@@ -83,7 +83,7 @@ def pipeline(broker: BrokerProcess, topic: str, count: int) -> int:
 
 def dial(broker: BrokerProcess) -> socket.socket:
     host, _, port = broker.address.removeprefix("tcp://").rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=20)
+    return socket.create_connection((host, int(port)), timeout=300)
 
 
 def shake_hands(connection: socket.socket) -> None:
