@@ -16,7 +16,7 @@ from stafeta.doors.flight.client.connection import Connection
 from tests.brokers import BrokerProcess
 from tests.waiting import wait_until
 
-PATIENCE = 60
+PATIENCE = 300
 
 
 class Seen(NamedTuple):
@@ -31,7 +31,7 @@ def address(broker: BrokerProcess) -> str:
 
 
 def connect(broker: BrokerProcess) -> Connection:
-    return stafeta.connect(address(broker), timeout=20.0)
+    return stafeta.connect(address(broker), timeout=300)
 
 
 def numbered(first: int, last: int) -> list[str]:

@@ -18,7 +18,7 @@ from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address
 from tests.waiting import wait_until
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def configured(broker: BrokerProcess, folder: Path, *settings: str) -> Config:

@@ -16,6 +16,7 @@ from examples.demo.fleet import CYCLE, SENSORS, reading
 from examples.demo.listeners import Away, Listener
 from tests.pipeline.processes import Family
 from tests.pipeline.sessions import ROOT
+from tests.waiting import PATIENCE
 
 _COMMAND = [sys.executable, "-m", "examples.demo"]
 _RUN = re.compile(r"([\d,]+) readings sent, \1 in lake and log; ([\d,]+) numbers, \2 in rollups\.")
@@ -29,9 +30,9 @@ def environment(family: Family, folder: Path) -> dict[str, str]:
 # --- the real thing
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_what_was_sent_is_in_lake_and_log_and_in_the_rollups(tmp_path: Path) -> None:
     with Family() as family:
         done = subprocess.run(
@@ -39,7 +40,7 @@ def test_what_was_sent_is_in_lake_and_log_and_in_the_rollups(tmp_path: Path) -> 
             env=environment(family, tmp_path),
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=PATIENCE,
             check=False,
         )
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -82,7 +83,7 @@ def test_without_java_it_says_so_and_tells_the_story(tmp_path: Path) -> None:
             env=environment(family, tmp_path) | {"JAVA_HOME": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout

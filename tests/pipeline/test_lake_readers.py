@@ -87,7 +87,7 @@ def the_example_counts_the_same(lake: Path) -> None:
         [sys.executable, ROOT / "examples" / "duckdb_lake.py", lake],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -104,14 +104,14 @@ def held_up(folder: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
     """Says that rows are there, and passes on none until it may."""
     for batch in batches:
         (folder / "begun").touch()
-        wait_until((folder / "go on").exists, 60.0)
+        wait_until((folder / "go on").exists)
         yield pa.record_batch({"offset": batch.column("offset")})
 
 
 def kill_and_start(broker: BrokerProcess, folder: Path) -> None:
     """Kills the broker once rows are there, lets the other tasks find none, and starts it again."""
     try:
-        wait_until((folder / "begun").exists, 60.0)
+        wait_until((folder / "begun").exists)
         broker.kill()
     finally:
         (folder / "go on").touch()

@@ -73,10 +73,10 @@ def test_jobs_share_a_session_and_one_that_fails_does_not_disturb_the_others(
         waits = {report.restarts: report for report in run.told if report.state == "waiting"}
         assert waits[0].error == "RuntimeError: not today"
         assert [waits[restarts].figures["wait"] for restarts in range(4)] == [0.1, 0.2, 0.4, 0.4]
-        wait_until(lambda: len(payloads(broker, "out")) == len(payloads(broker, "objects")) == 20, 60)
+        wait_until(lambda: len(payloads(broker, "out")) == len(payloads(broker, "objects")) == 20)
         wait_until(lambda: run.last("copies").rows == 20)
         published(broker, in__b=["x"])
-        wait_until(lambda: len(payloads(broker, "out")) == 21, 60)
+        wait_until(lambda: len(payloads(broker, "out")) == 21)
         told = last_reports(connection)
         assert {name: one.report.state for name, one in told.items()} == {
             "copies": "running",
@@ -161,13 +161,13 @@ def test_jobs_and_reports_outlive_a_broker_that_is_killed(
 ) -> None:
     published(broker, in__a=numbered(1, 5))
     with running(spark, configured(broker, tmp_path), marked(copies)) as run:
-        wait_until(lambda: len(payloads(broker, "out")) == 5, 60)
+        wait_until(lambda: len(payloads(broker, "out")) == 5)
         broker.kill()
         told = len(run.told)
         wait_until(lambda: len(run.told) > told)  # it goes on telling, though nobody hears
         broker.start()
         published(broker, in__a=numbered(6, 9))
-        wait_until(lambda: len(payloads(broker, "out")) >= 9, 60)
+        wait_until(lambda: len(payloads(broker, "out")) >= 9)
         with connect(broker) as connection:
             wait_until(lambda: last_reports(connection)["copies"].report.rows == 9)
     assert payloads(broker, "out") == numbered(1, 9)
@@ -197,7 +197,7 @@ def test_a_batch_job_does_its_work_and_ends_or_is_interrupted(
     assert (run.last("work").state, run.last("work").figures) == ("finished", {"rows_found": 7})
     assert run.states("no") == ["starting", "failed"]
     with running(spark, config, Job("wait", "", wait, True)) as run:
-        assert begun.wait(30)
+        assert begun.wait(300)
         wait_until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
     assert run.states("wait") == ["starting", "stopped"]
 

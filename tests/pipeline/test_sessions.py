@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tests.pipeline.processes import Family, command
+from tests.waiting import wait_until
 
 _PROGRAM = """
 import os, sys
@@ -42,7 +43,7 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     program = [sys.executable, "-c", _PROGRAM, str(tmp_path)]
     with Family() as family:
         done = subprocess.run(
-            program, env=family.environment(), timeout=60, capture_output=True, text=True, check=False
+            program, env=family.environment(), timeout=300, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         assert not [command(process) for process in family.members()]
@@ -57,5 +58,5 @@ def test_a_family_is_found_and_ended_also_where_the_parent_has_gone() -> None:
         done = subprocess.run(
             [sys.executable, "-c", orphan], env=family.environment(), stdout=subprocess.PIPE, check=True
         )
-        assert [process.pid for process in family.members()] == [int(done.stdout)]
+        wait_until(lambda: [process.pid for process in family.members()] == [int(done.stdout)])
     assert not family.members()

@@ -205,7 +205,7 @@ def reversed_(folder: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
     context = TaskContext.get()
     assert context is not None
     if context.partitionId() == 0:
-        wait_until(Path(folder, "second").exists, 60.0)
+        wait_until(Path(folder, "second").exists)
     yield from batches
     if context.partitionId() == 1:
         Path(folder, "second").touch()

@@ -25,16 +25,6 @@ print(*pyspark_stafeta.__all__)
 print(*sys.modules)
 """
 
-_FIND = """
-import sys
-from pathlib import Path
-from tests.pipeline.sessions import session
-
-with session("local[1]", Path(sys.argv[1])) as spark:
-    assert not [name for name in sys.modules if "stafeta" in name], "Spark finds it by itself"
-    print(spark.read.format("stafeta").option("subscribe", "hall").load().columns)
-"""
-
 
 def test_the_import_is_light_and_has_no_side_effects(tmp_path: Path) -> None:
     done = subprocess.run(
@@ -48,14 +38,6 @@ def test_the_import_is_light_and_has_no_side_effects(tmp_path: Path) -> None:
     assert not {name for name in loaded if name in HEAVY or name.split(".")[0] in HEAVY}
     assert not list(tmp_path.iterdir()), "it has made files"
     assert done.stderr == ""
-
-
-def test_the_format_is_found_without_any_import_of_ours(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _FIND, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['topic', 'offset', 'timestamp', 'producer', 'source', 'kind', 'payload']"
 
 
 def test_the_format_is_found_under_its_name_in_any_letters(spark: SparkSession) -> None:
