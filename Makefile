@@ -14,7 +14,7 @@ SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.s
 PIPELINE_PAGE := --markdown docs/benchmarks.md --plot-pipeline docs/benchmarks-pipeline.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak soak-copy soak-pipeline fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
+.PHONY: help install demo test soak soak-copy soak-pipeline soak-tests fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,13 +28,16 @@ demo: $(STAMP) ## Show sensors, broker, subscribers and Spark at work, for a min
 test: $(CLASSES) ## Run the tests, in two processes; ARGS go to pytest
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-soak: soak-copy soak-pipeline ## Kill broker, Spark and whoever else takes part, and check the outcome; both soaks
+soak: soak-copy soak-pipeline soak-tests ## Kill broker, Spark and whoever else takes part, and check the outcome; all that takes minutes
 
 soak-copy: $(STAMP) ## Kill everybody who copies topics through Spark 20 times; ARGS go to the soak
 	@$(BIN)/python -m tests.pipeline.soak $(ARGS)
 
 soak-pipeline: $(STAMP) ## Kill everybody who runs the pipeline, for five minutes; ARGS go to the soak
 	@$(BIN)/python -m tests.pipeline.pipeline_soak $(ARGS)
+
+soak-tests: $(CLASSES) ## Run the tests that take minutes: the whole demo, benchmarks of Spark, pipelines run twice
+	@$(BIN)/python -m pytest --soak -m soak $(ARGS)
 
 fuzz: $(STAMP) ## Feed every codec RUNS inputs that nobody would write; ARGS name targets
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
