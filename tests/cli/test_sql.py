@@ -1,8 +1,6 @@
-"""`stafeta sql`: the command, in a pipe and on a terminal."""
+"""`stafeta sql`: the command, on a terminal; tests/pipeline/test_connect.py has it in a pipe."""
 
-import json
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +15,7 @@ from tests.cli.terminals import Terminal
 from tests.cli.test_spark import MISSING, run, without_pyspark
 from tests.pipeline.processes import Family
 from tests.pipeline.sessions import settings
-from tests.waiting import wait_until
-
-SQL = (sys.executable, "-m", "stafeta", "sql", "--master", "local[2]")
-_PATIENCE = 250.0
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -37,15 +32,10 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def environment(tmp_path: Path, broker: BrokerProcess) -> Iterator[dict[str, str]]:
-    """A small Spark, this broker, and a lake that is not there. Nothing that was started is left behind."""
-    (tmp_path / "spark").mkdir()
-    (tmp_path / "spark-defaults.conf").write_text(
-        "".join(f"{name} {value}\n" for name, value in settings(tmp_path / "spark").items())
-    )
+    """This broker, and a lake that is not there. Nothing that was started is left behind."""
     host, port = broker.door("flight")
     with Family() as family:
         yield family.environment() | {
-            "SPARK_CONF_DIR": str(tmp_path),
             "STAFETA_PIPELINE_BROKER": f"grpc://{host}:{port}",
             "STAFETA_LAKE_WAREHOUSE": str(tmp_path / "lake"),
             "STAFETA_STATE": str(tmp_path / "state"),
@@ -85,32 +75,10 @@ def test_without_pyspark_it_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_statements_come_from_a_pipe_and_results_go_into_one(environment: dict[str, str]) -> None:
-    text = """-- what is; there
-      SELECT topic, max(number) AS most FROM readings GROUP BY topic;
-      SELECT ';' AS s, text FROM messages WHERE kind = 'string';
-      SELECT nix FROM readings; SELECT 'not reached'
-    """
-    done = run(*SQL, "--json", environment=environment, stdin=text)
-    assert [json.loads(line) for line in done.stdout.splitlines()] == [
-        {"topic": "hall/a", "most": 21.5},
-        {"s": ";", "text": "text"},
-    ]
-    assert done.returncode == exits.REFUSED
-    told = done.stderr.splitlines()
-    assert told[0].startswith(
-        "stafeta: A column, variable, or function parameter with name `nix` cannot be resolved"
-    )
-    assert told[1:] == ["  SELECT nix FROM readings", "         ^"]
-    assert not Path(environment["STAFETA_LAKE_WAREHOUSE"]).exists(), "asking makes no lake"
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-def test_on_a_terminal_there_is_a_conversation(environment: dict[str, str]) -> None:
-    shell = Terminal(environment, "sql> ", "sql", "--master", "local[2]", patience=_PATIENCE)
+def test_on_a_terminal_there_is_a_conversation(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "spark").mkdir()
+    small = [f"--conf={name}={value}" for name, value in settings(tmp_path / "spark").items()]
+    shell = Terminal(environment, "sql> ", "sql", "--master", "local[2]", *small)
     try:
         shell.read_until("sql> ")
         shell.type("SELECT topic,\n")
@@ -132,7 +100,7 @@ def test_on_a_terminal_there_is_a_conversation(environment: dict[str, str]) -> N
         # Its tasks would wait for ever behind those of the one that was cancelled.
         assert "1 row, " in shell.enter("SELECT count(*) FROM range(3);")[-1]
         shell.type("\x04")
-        assert shell.process.wait(_PATIENCE) == exits.OK
+        assert shell.process.wait(PATIENCE) == exits.OK
     finally:
         shell.close()
     history = Path(environment["STAFETA_STATE"]) / "default" / "sql-history"

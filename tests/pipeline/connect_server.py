@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 
 _SPARK = Path(pyspark.__file__).parent
 _STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)")
-_PATIENCE = 90.0
+_PATIENCE = 300.0
 
 
 class ConnectServer:
@@ -26,6 +26,7 @@ class ConnectServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.tables = folder / "warehouse"
         self.family = Family()
         self.address = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,6 +70,7 @@ class ConnectServer:
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",
             "spark.log.level": "INFO",  # which tells the port
+            "spark.sql.warehouse.dir": str(self.tables),
         }
         words = [str(_SPARK / "bin" / "spark-submit"), "--master", "local[2]"]
         words += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]

@@ -25,6 +25,7 @@ JOBS = ("archive", "rollup", "alerts")
 _MINUTES = 3
 _HOT = 100  # which of the readings
 READINGS = 60 * _MINUTES + 1
+_PATIENCE = 800.0
 _RULES = '[[rule]]\nname = "hot"\ntopics = "rooms/#"\nabove = 30\n'
 
 
@@ -71,7 +72,7 @@ class Rooms:
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=240,
+            timeout=_PATIENCE,
             text=True,
             check=False,
         )

@@ -69,6 +69,10 @@ class Actor:
         if process is not None:
             process.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        """A signal to it alone."""
+        os.kill(self.pid, number)
+
     def finish(self, patience: float) -> None:
         """Lets it come to its end."""
         assert self._process is not None
@@ -106,9 +110,13 @@ class Actor:
             text = self._file(kind, number).read_text(errors="replace")
             yield from text[: text.rfind("\n") + 1].splitlines()
 
+    def members(self) -> list[psutil.Process]:
+        """It, and all that it has started."""
+        return self._family.members()
+
     def left(self) -> list[list[str]]:
         """The command lines of whatever lives of it."""
-        return [command(process) for process in self._family.members()]
+        return [command(process) for process in self.members()]
 
     def _file(self, kind: str, number: int | None = None) -> Path:
         return self._folder / f"{self.name}-{number or self._starts}.{kind}"

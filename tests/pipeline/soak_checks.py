@@ -79,11 +79,16 @@ def wrong_confirmations(counts: Sequence[Mapping[str, int]]) -> list[str]:
 def planned_ends(checkpoint: Path) -> dict[int, int]:
     """How many messages there are after each micro-batch that was planned, by its number: so says Spark's own log,
     which has, before a micro-batch begins, the next offset of each topic."""
-    ends = {}
-    for number, path in _entries(checkpoint / "offsets"):
-        offsets = json.loads(path.read_text().splitlines()[2])
-        ends[number] = sum(after - 1 for after in offsets.values() if isinstance(after, int))
-    return ends
+    return {
+        number: sum(after - 1 for after in _offsets(path).values())
+        for number, path in _entries(checkpoint / "offsets")
+    }
+
+
+def taken(checkpoint: Path) -> dict[str, int]:
+    """The next offset of each topic after the last micro-batch that is written down as done."""
+    path = checkpoint / "offsets" / str(last_of(checkpoint, "commits"))
+    return _offsets(path) if path.exists() else {}
 
 
 def last_of(checkpoint: Path, log: str) -> int:
@@ -95,6 +100,11 @@ def _entries(folder: Path) -> Iterator[tuple[int, Path]]:
     """Spark writes a file beside its place first, so what has its name is whole."""
     if folder.exists():
         yield from ((int(path.name), path) for path in folder.iterdir() if path.name.isdecimal())
+
+
+def _offsets(path: Path) -> dict[str, int]:
+    offsets: dict[str, object] = json.loads(path.read_text().splitlines()[2])
+    return {topic: after for topic, after in offsets.items() if isinstance(after, int)}
 
 
 def some(found: Sequence[object]) -> str:

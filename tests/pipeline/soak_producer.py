@@ -10,6 +10,7 @@ topic are on the broker's disk, and ends once the file STOP is there.
 import json
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import stafeta
@@ -18,6 +19,10 @@ from stafeta.doors.flight.client.connection import Connection
 NAME = "soak"
 TOPICS = ("input/early", "input/late")
 _TICK = 0.02
+_TIMEOUT = 300.0
+
+Payload = Callable[[str, int], str]
+"""What a message of a topic has to say, by its number."""
 
 
 def payload(topic: str, number: int) -> str:
@@ -33,9 +38,10 @@ def parsed(message: bytes) -> tuple[str, int]:
 class Series:
     """The messages of one topic."""
 
-    def __init__(self, broker: Connection, topic: str) -> None:
+    def __init__(self, broker: Connection, topic: str, payload: Payload, kind: str | None) -> None:
         self.topic = topic
-        self._producer = broker.producer(topic, name=NAME, linger=0.002)
+        self._payload = payload
+        self._producer = broker.producer(topic, name=NAME, linger=0.002, kind=kind)
         self._before = self._producer.count
         """How many there were when this run began."""
 
@@ -49,19 +55,34 @@ class Series:
 
     def send(self, count: int) -> None:
         first = self.sent + 1
-        self._producer.send_many([payload(self.topic, number) for number in range(first, first + count)])
+        self._producer.send_many(
+            [self._payload(self.topic, number) for number in range(first, first + count)]
+        )
 
     def finish(self) -> None:
         self._producer.flush()
 
 
 def main(address: str, rate: str, later: str, stop: str) -> None:
-    each = max(1, round(int(rate) * _TICK))
-    with stafeta.connect(address, timeout=120.0) as broker:
-        early, late = (Series(broker, topic) for topic in TOPICS)
-        while not Path(stop).exists():
+    produce(address, int(rate), int(later), Path(stop), TOPICS, payload)
+
+
+def produce(
+    address: str,
+    rate: int,
+    later: int,
+    stop: Path,
+    topics: Sequence[str],
+    payload: Payload,
+    kind: str | None = None,
+) -> None:
+    """Publishes to two topics until the file is there."""
+    each = max(1, round(rate * _TICK))
+    with stafeta.connect(address, timeout=_TIMEOUT) as broker:
+        early, late = (Series(broker, topic, payload, kind) for topic in topics)
+        while not stop.exists():
             early.send(each)
-            if early.sent >= int(later):
+            if early.sent >= later:
                 late.send(each)
             tell(early, late)
             time.sleep(_TICK)

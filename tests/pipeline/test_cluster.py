@@ -1,48 +1,71 @@
-"""Source and sink on a real Spark standalone cluster: executors are processes of their own, on two workers."""
+"""Source, sink and jobs on a real Spark standalone cluster: executors are processes of their own, on two workers."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-import stafeta
 from tests.brokers import BrokerProcess
+from tests.pipeline import cluster_job
 from tests.pipeline.cluster import Cluster
-from tests.pipeline.cluster_driver import PARTITIONS
+from tests.pipeline.cluster_job import PARTITIONS
+from tests.pipeline.queries import connect
+from tests.pipeline.rooms import JOBS, Rooms
+from tests.pipeline.sessions import JVM
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 _READINGS = {"readings/hall": 20_000, "readings/lab": 10_001}
 
 
-def test_two_executors_read_and_write_side_by_side_and_every_row_is_there_once(
+def settings(folder: Path) -> dict[str, str]:
+    """Two executors, both there before the first task is given out, Spark's own records at hand, and all that it writes
+    in a folder."""
+    return {
+        "spark.cores.max": "2",
+        "spark.executor.cores": "1",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": JVM.format(folder=folder),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": JVM.format(folder=folder),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.local.dir": str(folder),
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.minTaskRuntime": "1s",
+        "spark.speculation.quantile": "0.5",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+    }
+
+
+def test_two_executors_work_side_by_side_in_jobs_source_and_sink_and_every_row_is_there_once(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    host, port = broker.door("flight")
-    address = f"grpc://{host}:{port}"
-    with stafeta.connect(address) as client:
+    rooms = Rooms(broker, tmp_path)
+    rooms.publish()
+    with connect(broker) as client:
         for topic, rows in _READINGS.items():
             client.publish(topic, [f"{topic} {number}" for number in range(1, rows + 1)])
-        with Cluster(tmp_path / "cluster") as cluster:
-            driver = [sys.executable, "-m", "tests.pipeline.cluster_driver"]
-            done = subprocess.run(
-                [*driver, cluster.address, address, str(tmp_path / "driver")],
-                env=cluster.environment(),
-                timeout=200,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
+    (tmp_path / "driver").mkdir()
+    with Cluster(tmp_path / "cluster") as cluster:
+        conf = [word for pair in settings(tmp_path / "driver").items() for word in ("--conf", "=".join(pair))]
+        where = ("--master", cluster.address, *conf)
+        jobs = (*JOBS, str(cluster_job.__file__))
+        rooms.run("pipeline", "run", *jobs, "--once", environment=cluster.environment(), where=where)
+    rooms.check()
+    told = json.loads((tmp_path / "told.json").read_text())
 
-        assert told["read"] == {topic: [rows, rows, rows, 1, rows] for topic, rows in _READINGS.items()}
-        published = Counter(
-            f"{topic} {number}".encode() for topic, rows in _READINGS.items() for number in range(1, rows + 1)
-        )
+    assert told["read"] == {topic: [rows, rows, rows, 1, rows] for topic, rows in _READINGS.items()}
+    published = Counter(
+        f"{topic} {number}".encode() for topic, rows in _READINGS.items() for number in range(1, rows + 1)
+    )
+    with connect(broker) as client:
         for copy in ("copied/batch", "copied/stream"):
             payloads = client.read(copy, columns=["payload"])["payload"].to_pylist()
             assert Counter(payloads) == published
@@ -58,3 +81,5 @@ def test_two_executors_read_and_write_side_by_side_and_every_row_is_there_once(
         shares = [tasks[work, executor] for executor in both]
         assert all(shares), f"one executor did all of {work!r}"
         assert sum(shares) >= PARTITIONS
+    shares = [sum(tasks[job, executor] for job in JOBS) for executor in both]
+    assert all(shares), f"one executor did all of the jobs: {shares}"

@@ -10,6 +10,7 @@ import pytest
 from tests.pipeline.soak_checks import (
     last_of,
     planned_ends,
+    taken,
     wrong_confirmations,
     wrong_deliveries,
     wrong_looks,
@@ -93,6 +94,10 @@ def test_the_ends_of_micro_batches_are_those_of_sparks_log(tmp_path: Path) -> No
     (tmp_path / "offsets" / ".3.crc").touch()
     assert planned_ends(tmp_path) == {0: 0, 1: 10, 2: 25}
     assert last_of(tmp_path, "offsets") == 2
+    assert taken(tmp_path) == {}
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "1").touch()
+    assert taken(tmp_path) == {"a": 11}
 
 
 def test_the_same_seed_makes_the_same_plan_and_everybody_has_his_turn() -> None:

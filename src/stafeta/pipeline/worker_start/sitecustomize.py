@@ -6,25 +6,27 @@ Python imports a module of this name before anything else.
 """
 
 import sys
-from contextlib import suppress
 from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 
 
-def leave_archives_out() -> None:
-    """Takes the archives off the path, where the same is installed; and this folder, so that whoever else has such a
-    module finds it."""
-    kept = [path for path in sys.path if not path.endswith(".zip") and Path(path) != Path(__file__).parent]
-    if all(PathFinder.find_spec(name, kept) is not None for name in ("pyspark", "py4j")):
-        archives = [path for path in sys.path if path.endswith(".zip") and not _is_spark(path)]
-        sys.path[:] = [*archives, *kept]
+def leave_archives_out(path: list[str]) -> list[str]:
+    """The path without Spark's archives, where the same is installed on the rest of it."""
+    kept = [entry for entry in path if not _is_archive(Path(entry).name)]
+    return kept if all(PathFinder.find_spec(name, kept) for name in ("pyspark", "py4j")) else path
 
 
-def _is_spark(path: str) -> bool:
-    return Path(path).name == "pyspark.zip" or Path(path).name.startswith("py4j-")
+def _is_archive(name: str) -> bool:
+    return name == "pyspark.zip" or (name.startswith("py4j-") and name.endswith(".zip"))
 
 
-leave_archives_out()
-sys.modules.pop("sitecustomize", None)
-with suppress(ImportError):
-    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401 - another one
+def import_another() -> None:
+    """Python imports one such module alone; somebody else may have one, too."""
+    found = PathFinder.find_spec("sitecustomize", sys.path)
+    if found is not None and found.loader is not None:
+        found.loader.exec_module(module_from_spec(found))
+
+
+sys.path[:] = leave_archives_out([entry for entry in sys.path if Path(entry) != Path(__file__).parent])
+import_another()
