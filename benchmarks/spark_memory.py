@@ -21,7 +21,14 @@ def one(pid: int) -> Processes:
 def below(pid: int) -> Processes:
     """The processes that this one has started, and those that they have."""
     process = psutil.Process(pid)
-    return lambda: process.children(recursive=True)
+
+    def children() -> Iterable[psutil.Process]:
+        try:
+            return process.children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []  # it has ended
+
+    return children
 
 
 class Watch:
