@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Self
 
 from tests.fork_server import FORKS, Program
+from tests.waiting import PATIENCE
 
 _LISTENING = re.compile(r"(\w+): listening on (\S+):(\d+)$")
 _DOORS = ("devices", "flight", "frames")  # beside ZeroMQ's, which is always open
-_PATIENCE = 300.0
 
 
 class BrokerProcess:
@@ -39,7 +39,7 @@ class BrokerProcess:
         self._reader = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
         self._reader.start()
         with self._told:
-            found = self._told.wait_for(lambda: self._ended or self._listening(begin), _PATIENCE)
+            found = self._told.wait_for(lambda: self._ended or self._listening(begin), PATIENCE)
             places = self._listening(begin)
         if not found or not places:
             self.kill()
@@ -91,7 +91,7 @@ class BrokerProcess:
         with self._told:
             return "".join(self._lines)
 
-    def wait_for_line(self, part: str, patience: float = _PATIENCE) -> str:
+    def wait_for_line(self, part: str, patience: float = PATIENCE) -> str:
         """Waits until a line on standard error has this in it; returns the line."""
 
         def line() -> str | None:
@@ -144,11 +144,11 @@ class BrokerProcess:
             return 0
         process.send_signal(number)
         try:
-            code = process.wait(_PATIENCE)
+            code = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise AssertionError(f"the broker has not left within {_PATIENCE:g} s:\n{self.stderr}") from None
+            raise AssertionError(f"the broker has not left within {PATIENCE:g} s:\n{self.stderr}") from None
         finally:
             self._reader.join()
         return code

@@ -198,7 +198,7 @@ def test_a_paced_publisher_sends_every_reading_in_turn_with_its_number() -> None
     total = 3 * len(SIXTEEN) + 5
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.bind(("127.0.0.1", 0))
-        line.settimeout(300)
+        line.settimeout(PATIENCE)
         publisher = Datagrams(line.getsockname(), SIXTEEN, [devices.datagram(each) for each in SIXTEEN])
         sent = paced(publisher, 10_000, total)
         publisher.close()

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.waiting import PATIENCE
+
 STORY = Path(__file__).parent.parent / "examples" / "story.py"
 ESCAPE = "\033["
 
@@ -20,7 +22,7 @@ def test_the_story_ends_as_it_should(tmp_path: Path) -> None:
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -74,7 +76,7 @@ def test_another_outcome_is_a_failure(tmp_path: Path) -> None:
         env=environment(tmp_path),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 1

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE = 300.0  # which only a hang exhausts
+PATIENCE = 300  # seconds, which only a hang exhausts
 _INTERVAL = 0.01
 
 

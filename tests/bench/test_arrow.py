@@ -4,7 +4,7 @@ import struct
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.bench.flight import take
@@ -16,7 +16,6 @@ BEGIN, NOW, SIZE = 1_000, 10**10, 20
 HEAD = struct.Struct("<qq")
 
 
-@settings(deadline=None)  # Arrow gets its functions ready when they are first called
 @given(
     st.lists(
         st.tuples(st.integers(0, NOW), st.integers(0, 2), st.integers(0, 500), st.integers(1, 100)),

@@ -8,6 +8,7 @@ from typing import Protocol
 import pytest
 
 from tests.brokers import BrokerProcess
+from tests.waiting import PATIENCE
 
 
 class Stafeta(Protocol):
@@ -37,7 +38,7 @@ def stafeta(environment: dict[str, str]) -> Stafeta:
             input=stdin,
             capture_output=True,
             env=environment,
-            timeout=300,
+            timeout=PATIENCE,
             check=False,
         )
         return subprocess.CompletedProcess(

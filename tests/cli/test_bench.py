@@ -21,7 +21,7 @@ from stafeta.errors import ConfigError
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Stafeta
 from tests.cli.programs import Program
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 NOBODY = "127.0.0.1:1"
 
@@ -224,7 +224,7 @@ def test_on_a_terminal_it_shows_how_far_it_is() -> None:
     os.close(terminal)
     assert process.stdout is not None
     assert process.stdout.read().endswith(b"0 lost, 0 repeated\n")
-    assert process.wait(300) == exits.OK
+    assert process.wait(PATIENCE) == exits.OK
     process.stdout.close()
     seen = os.read(screen, 65536).decode()
     os.close(screen)

@@ -18,6 +18,7 @@ from stafeta.doors.devices.readings import read
 from stafeta.message import Kind
 from tests.cli.conftest import Stafeta
 from tests.cli.programs import Program
+from tests.waiting import PATIENCE
 
 
 class Catcher:
@@ -200,7 +201,7 @@ def test_a_file_is_cut_or_begun_anew_to_make_the_count(
 
 def test_lines_go_out_as_they_come(catcher: Catcher) -> None:
     with Program("devices", "publish", *catcher.place, "--from", "-") as program:
-        catcher.socket.settimeout(300)
+        catcher.socket.settimeout(PATIENCE)
         for number in range(3):
             program.enter(f'{{"topic": "t", "kind": "int", "value": {number}}}')
             assert read(catcher.socket.recv(2000)) == ("t", Kind.INT, b"%d" % number)
@@ -219,7 +220,7 @@ def test_on_a_terminal_there_is_a_bar(catcher: Catcher, tmp_path: Path) -> None:
     os.close(terminal)
     assert process.stdout is not None
     assert process.stdout.read() == b"60\n"
-    assert process.wait(300) == exits.REFUSED
+    assert process.wait(PATIENCE) == exits.REFUSED
     process.stdout.close()
     seen = os.read(screen, 65536).decode()
     os.close(screen)

@@ -17,7 +17,7 @@ from stafeta.doors.devices.client import Publisher
 from stafeta.message import Kind
 from tests.cli.conftest import Stafeta
 from tests.cli.programs import DevicesServer, Program
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_exit_without_a_newline_is_exit_at_the_end_of_input() -> None:
         [sys.executable, "-m", "stafeta", "devices", "server", "0"],
         input=b"nothing\nexit",
         capture_output=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stdout) == (exits.OK, b"")

@@ -19,7 +19,7 @@ from stafeta.doors.devices.client import Publisher
 from stafeta.message import Kind
 from tests.cli.conftest import Stafeta
 from tests.cli.programs import DevicesServer, Program
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -249,7 +249,7 @@ def test_a_reader_that_leaves_ends_it(server: DevicesServer, publisher: Publishe
     program.stdout.close()
     program.stdin.write(b"subscribe a\n")
     program.stdin.flush()
-    assert program.wait(300) == exits.BROKEN_PIPE
+    assert program.wait(PATIENCE) == exits.BROKEN_PIPE
     assert program.stderr.read() == b""
     program.stdin.close()
     program.stderr.close()

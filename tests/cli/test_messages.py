@@ -14,6 +14,7 @@ from stafeta import Client
 from stafeta.cli import exits
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Stafeta
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_get_follows_while_the_same_client_puts(
         stafeta("put", topic, "after")
         assert following.stdout.readline() == "after\n"
         following.send_signal(signal.SIGINT)
-        assert following.wait(300) == exits.INTERRUPTED
+        assert following.wait(PATIENCE) == exits.INTERRUPTED
 
 
 def test_what_could_not_be_written_is_not_acknowledged(

@@ -11,6 +11,7 @@ from stafeta import __version__
 from stafeta.cli import exits, serve
 from stafeta.config import Config
 from stafeta.config.options import OPTIONS
+from tests.waiting import PATIENCE
 
 
 def stafeta(
@@ -23,7 +24,7 @@ def stafeta(
         text=True,
         cwd=cwd,
         env={**inherited, **environment},
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -10,9 +10,9 @@ import pytest
 from stafeta.cli import exits
 from tests.cli.conftest import Stafeta
 from tests.cli.terminals import Terminal
+from tests.waiting import PATIENCE
 
 PROMPT = "stafeta> "
-_PATIENCE = 300.0
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_on_a_terminal_there_is_a_conversation(environment: dict[str, str], topi
         assert table[0].split() == ["TOPIC", "FIRST", "NEXT", "SUBSCRIPTIONS"]
         assert len(shell.enter("HELP")) == 7
         shell.type("EXIT\n")
-        assert shell.process.wait(_PATIENCE) == exits.OK
+        assert shell.process.wait(PATIENCE) == exits.OK
 
 
 def test_on_a_terminal_tab_completes_verbs_and_topics(environment: dict[str, str], topic: str) -> None:
@@ -124,7 +124,7 @@ def test_on_a_terminal_the_history_is_kept(environment: dict[str, str], topic: s
     with terminal(environment) as shell:
         shell.enter(f"SUB {topic}")
         shell.type("\x04")
-        assert shell.process.wait(_PATIENCE) == exits.OK
+        assert shell.process.wait(PATIENCE) == exits.OK
     with terminal(environment) as shell:
         assert shell.enter(up) == [f"Subscribed to {topic}, after message 0."]
     history = Path(environment["STAFETA_STATE"]) / "default" / "history"

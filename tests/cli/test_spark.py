@@ -18,12 +18,12 @@ from tests.brokers import BrokerProcess
 from tests.cli.conftest import Stafeta
 from tests.pipeline.processes import Family
 from tests.pipeline.sessions import settings
+from tests.waiting import PATIENCE
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 MISSING = "stafeta: Spark needs PySpark, which is missing: pip install 'stafeta[spark]'.\n"
 NO_JAVA = "stafeta: Spark needs Java 17 or newer, and there is none on the PATH. Install "
 STAFETA = ("-m", "stafeta")
-_PATIENCE = 300.0
 
 
 @pytest.fixture
@@ -229,14 +229,14 @@ def test_on_a_terminal_the_shell_is_there_also_without_a_broker(
         os.write(screen, b"exit()\n")
         while read(screen):
             pass
-        assert shell.wait(_PATIENCE) == 0
+        assert shell.wait(PATIENCE) == 0
     os.close(screen)
     assert not family.members(), "the JVM is gone"
 
 
 def run(*command: str, environment: dict[str, str], stdin: str = "") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, env=environment, timeout=_PATIENCE, check=False
+        command, input=stdin, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False
     )
 
 

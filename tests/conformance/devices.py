@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tests.brokers import BrokerProcess
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.waiting import PATIENCE
 
 STRING = 3
-PATIENCE = 300.0
 PROBES = "probe/"  # topics that show that a command has been carried out
 PROBE = 0.02  # seconds between two datagrams for one
 

@@ -14,8 +14,8 @@ from pyarrow import flight
 
 from tests.brokers import BrokerProcess
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.waiting import PATIENCE
 
-PATIENCE = 300.0
 COLUMNS = ["position", "topic", "offset", "kind", "payload"]
 # A connection of its own for each, as strangers have who are not in one process.
 OPTIONS: list[tuple[str, int | str]] = [("grpc.use_local_subchannel_pool", 1)]

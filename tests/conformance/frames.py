@@ -12,8 +12,8 @@ from xml.sax.saxutils import quoteattr
 
 from tests.brokers import BrokerProcess
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.waiting import PATIENCE
 
-PATIENCE = 300.0
 HEAD = struct.Struct(">BH")
 
 

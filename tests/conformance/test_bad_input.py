@@ -14,9 +14,8 @@ from tests.brokers import BrokerProcess
 from tests.conformance.devices import datagram
 from tests.conformance.dialects import Stranger, new_name
 from tests.conformance.every import DIALECTS
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE = 300.0
 TOPIC = "/conformance/bystanders"
 NOISE = random.Random(1).randbytes(200_000)
 

@@ -20,7 +20,7 @@ from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import LazyPirate, Peer, ack_body, read_get, request
 from tests.faults.dying_broker import CHECKPOINT_POINTS, POINTS
 from tests.fork_server import FORKS, Program
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 # --- killed under load
 
@@ -214,7 +214,7 @@ class DyingBroker(BrokerProcess):
         """Waits until it has killed itself."""
         process = self._process
         assert process is not None
-        assert process.wait(300) == -signal.SIGKILL, self.stderr
+        assert process.wait(PATIENCE) == -signal.SIGKILL, self.stderr
         self.kill()
 
 

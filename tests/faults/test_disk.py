@@ -14,6 +14,7 @@ from stafeta import Client
 from stafeta.errors import Unavailable
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import Peer
+from tests.waiting import PATIENCE
 
 DATA_FOLDER_UNUSABLE = 5
 
@@ -53,7 +54,7 @@ def serve(data: Path) -> subprocess.CompletedProcess[str]:
         "off",
     ]
     command += ["--data", str(data)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_a_full_disk_refuses_loses_nothing_and_recovers(small_disk: Path, tmp_path: Path) -> None:

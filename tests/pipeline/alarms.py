@@ -17,7 +17,8 @@ from stafeta.config.options import Alerts, Pipeline
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.alerts import JOB
 from tests.brokers import BrokerProcess
-from tests.pipeline.queries import PATIENCE, address, connect, setting
+from tests.pipeline.queries import address, connect, setting
+from tests.waiting import PATIENCE
 
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -15,11 +15,10 @@ import pyspark
 
 from tests.pipeline.processes import Family
 from tests.pipeline.sessions import JVM, environment
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 _SPARK = Path(pyspark.__file__).parent
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
-_PATIENCE = 300.0
 
 
 class Cluster:
@@ -35,7 +34,7 @@ class Cluster:
     def __enter__(self) -> Self:
         try:
             self._start("master", "127.0.0.1", "org.apache.spark.deploy.master.Master")
-            wait_until(lambda: _MASTER.search(self._log("master")) or self._ended, _PATIENCE)
+            wait_until(lambda: _MASTER.search(self._log("master")) or self._ended, PATIENCE)
             found = _MASTER.search(self._log("master"))
             assert found, self._log("master")
             self.address = found[1]

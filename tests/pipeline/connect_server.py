@@ -14,11 +14,10 @@ import pyspark
 
 from tests.pipeline.processes import Family
 from tests.pipeline.sessions import environment, settings
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 _SPARK = Path(pyspark.__file__).parent
 _STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)")
-_PATIENCE = 300.0
 
 
 class ConnectServer:
@@ -43,7 +42,7 @@ class ConnectServer:
                     stdout=log,
                     stderr=log,
                 )
-            wait_until(lambda: _STARTED.search(self.log) or self._ended, _PATIENCE)
+            wait_until(lambda: _STARTED.search(self.log) or self._ended, PATIENCE)
             found = _STARTED.search(self.log)
             assert found, self.log
             self.address = f"sc://127.0.0.1:{found[1]}"

@@ -52,9 +52,8 @@ from tests.pipeline.pipeline_soak_settings import JOBS, command, write_settings
 from tests.pipeline.sessions import environment
 from tests.pipeline.soak_actors import Actor, kill_a_worker, program, stored
 from tests.pipeline.soak_checks import last_of, wrong_confirmations
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE = 300.0
 _GLANCE = 0.2  # seconds between two looks at the broker, which has other things to do
 _AHEAD = timedelta(minutes=10)
 

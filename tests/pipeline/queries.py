@@ -14,9 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import stafeta
 from stafeta.doors.flight.client.connection import Connection
 from tests.brokers import BrokerProcess
-from tests.waiting import wait_until
-
-PATIENCE = 300
+from tests.waiting import PATIENCE, wait_until
 
 
 class Seen(NamedTuple):
@@ -31,7 +29,7 @@ def address(broker: BrokerProcess) -> str:
 
 
 def connect(broker: BrokerProcess) -> Connection:
-    return stafeta.connect(address(broker), timeout=300)
+    return stafeta.connect(address(broker), timeout=PATIENCE)
 
 
 def numbered(first: int, last: int) -> list[str]:

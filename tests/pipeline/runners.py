@@ -16,9 +16,7 @@ from stafeta.pipeline.runner.reports import Report
 from stafeta.pipeline.runner.runner import Runner
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address
-from tests.waiting import wait_until
-
-PATIENCE = 300.0
+from tests.waiting import PATIENCE, wait_until
 
 
 def configured(broker: BrokerProcess, folder: Path, *settings: str) -> Config:

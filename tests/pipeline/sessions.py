@@ -17,6 +17,9 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from stafeta.pipeline.session import python_path
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"  # which tests.pipeline.class_archive makes
 
@@ -24,8 +27,6 @@ _ARCHIVED = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists()
 # Tests are over before the better compiler would have paid for itself.
 PLAIN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={folder}"
 JVM = f"{PLAIN_JVM} {_ARCHIVED}"
-_WORKER_START = str(ROOT / "src" / "stafeta" / "pipeline" / "worker_start")
-_PATIENCE = 300.0
 
 
 def environment() -> dict[str, str]:
@@ -33,7 +34,7 @@ def environment() -> dict[str, str]:
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), _WORKER_START, os.environ.get("PYTHONPATH")))),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), python_path())),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
@@ -104,8 +105,8 @@ def _end_jvm() -> None:
     assert process.stdin is not None
     process.stdin.close()  # at the end of its input it leaves
     try:
-        process.wait(_PATIENCE)
+        process.wait(PATIENCE)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise AssertionError(f"Spark's JVM has not left within {_PATIENCE:g} s") from None
+        raise AssertionError(f"Spark's JVM has not left within {PATIENCE:g} s") from None

@@ -5,7 +5,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.pipeline.jobs.alerting.judging import (
@@ -74,7 +74,6 @@ def told(events: list[Event]) -> list[tuple[bool, int]]:
 # --- whatever the readings
 
 
-@settings(deadline=None)
 @given(rows, st.data())
 def test_in_which_batches_readings_come_makes_no_difference(
     found: list[tuple[int, float, float]], data: st.DataObject
@@ -93,7 +92,6 @@ def by_rule(event: Event) -> tuple[str, int]:
     return event.rule.name, event.offset
 
 
-@settings(deadline=None)
 @given(rows)
 def test_raised_and_cleared_alternate_and_raised_comes_first(found: list[tuple[int, float, float]]) -> None:
     events = sorted(judged(VALUED, readings(found)).events, key=by_rule)
@@ -105,7 +103,6 @@ def test_raised_and_cleared_alternate_and_raised_comes_first(found: list[tuple[i
             since = event.time if event.raised else None
 
 
-@settings(deadline=None)
 @given(rows, st.data())
 def test_what_comes_again_changes_nothing(found: list[tuple[int, float, float]], data: st.DataObject) -> None:
     once = judged(VALUED, readings(found))
@@ -114,7 +111,6 @@ def test_what_comes_again_changes_nothing(found: list[tuple[int, float, float]],
     assert again == (once.state, [], 0)
 
 
-@settings(deadline=None)
 @given(rows)
 def test_late_readings_change_nothing_and_are_counted(found: list[tuple[int, float, float]]) -> None:
     newest, in_time = -1.0, []
@@ -128,7 +124,6 @@ def test_late_readings_change_nothing_and_are_counted(found: list[tuple[int, flo
     assert all_of_them.state.standings == those.state.standings
 
 
-@settings(deadline=None)
 @given(rows)
 def test_a_state_is_the_same_after_it_was_kept_and_stays_small(
     found: list[tuple[int, float, float]],
@@ -139,7 +134,6 @@ def test_a_state_is_the_same_after_it_was_kept_and_stays_small(
     assert len(dump(state)) < 4000
 
 
-@settings(deadline=None)
 @given(rows)
 def test_a_score_is_that_of_the_readings_in_the_window(found: list[tuple[int, float, float]]) -> None:
     """Against numpy, with all readings at hand; windows end where their parts do."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.pipeline.jobs.alerting.judging import joined
@@ -25,7 +25,6 @@ def batch(found: list[tuple[str, int, int, float | None]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-@settings(deadline=None)
 @given(rows, st.integers(0, 20))
 def test_readings_come_out_of_packs_as_they_went_in(
     found: list[tuple[str, int, float | None]], cut: int

@@ -18,8 +18,8 @@ from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
 from tests.pipeline.lakes import offsets, whole
-from tests.pipeline.queries import PATIENCE, connect, forgetful, in_background, numbered, published
-from tests.waiting import wait_until
+from tests.pipeline.queries import connect, forgetful, in_background, numbered, published
+from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["forgetful"]
 

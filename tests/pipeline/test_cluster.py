@@ -14,7 +14,7 @@ from tests.pipeline.queries import connect
 from tests.pipeline.rooms import JOBS, Rooms
 from tests.pipeline.sessions import JVM
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 _READINGS = {"readings/hall": 20_000, "readings/lab": 10_001}
 

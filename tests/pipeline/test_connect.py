@@ -21,7 +21,7 @@ from tests.pipeline.rooms import JOBS, READINGS, ROOMS, Rooms
 from tests.pipeline.sessions import JVM
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 _PATIENCE = 400.0
 

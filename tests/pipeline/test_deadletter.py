@@ -17,7 +17,8 @@ from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.deadletter import JOB, LARGEST, dead, letters
 from stafeta.pipeline.jobs.schemas import Schema
 from tests.brokers import BrokerProcess
-from tests.pipeline.queries import PATIENCE, address, connect, payloads
+from tests.pipeline.queries import address, connect, payloads
+from tests.waiting import PATIENCE
 
 BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
 SCHEMA = "topic string, offset bigint, timestamp timestamp, kind string, payload binary"

@@ -7,7 +7,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.pipeline.declarative import Example
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 
 
 def test_two_runs_in_a_row_bring_each_message_once_into_the_table_and_once_into_the_topic(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stafeta.message import Kind, check_payload
@@ -72,7 +72,6 @@ messages = st.one_of(
 TOO_LONG = ("float", b"9" * 400)
 
 
-@settings(deadline=None)
 @given(
     st.one_of(st.lists(messages), st.lists(st.tuples(st.just("float"), numbers))), st.sampled_from([*TYPES])
 )
@@ -133,7 +132,6 @@ def test_a_text_shares_its_bytes_with_the_payload(rows: list[Row]) -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(messages, min_size=3), st.data())
 def test_a_slice_is_decoded_like_the_rows_that_it_has(rows: list[Row], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows)))

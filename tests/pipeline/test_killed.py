@@ -54,11 +54,10 @@ from tests.pipeline.soak_checks import (
     wrong_messages,
 )
 from tests.pipeline.soak_watch import Watch
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-PATIENCE = 300.0
 GLANCE = 0.2  # seconds between two looks, since who is looked at has other things to do
 MINE = ("counts", "fahrenheit", "hot")
 """The jobs of examples/my_job.py."""

@@ -64,7 +64,7 @@ def test_ranges_are_merged_with_others(known: set[int], more: set[int]) -> None:
     assert made == ranges_of({"a": known | new}).get("a", [])
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(by_topic, st.integers(1, 30), st.randoms())
 def test_the_ranges_of_files_are_those_of_their_rows(
     tmp_path_factory: pytest.TempPathFactory, found: dict[str, set[int]], size: int, random: Random

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
@@ -126,7 +126,6 @@ def logs(draw: st.DrawFn) -> list[Row]:
     return sorted(found)
 
 
-@settings(deadline=None)
 @given(logs(), filters)
 @example([Row("a", 1, instant(5)), Row("a", 2, instant(0))], [LessThan(("timestamp",), instant(3))])
 @example([Row("a", 1, NOON)], [GreaterThan(("offset",), 2**63 - 1), LessThan(("offset",), -(2**63))])

@@ -23,7 +23,8 @@ from stafeta.pipeline.jobs.rollup import JOB, Rollup, figures, published, rollin
 from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
-from tests.pipeline.queries import PATIENCE, address, connect, setting
+from tests.pipeline.queries import address, connect, setting
+from tests.waiting import PATIENCE
 
 BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ from stafeta.pipeline.runner.reports import CONTROL, last_reports
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import connect, numbered, payloads, published
 from tests.pipeline.runners import configured, done_once, running
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def marked(function: Callable[..., object]) -> Job:
@@ -197,7 +197,7 @@ def test_a_batch_job_does_its_work_and_ends_or_is_interrupted(
     assert (run.last("work").state, run.last("work").figures) == ("finished", {"rows_found": 7})
     assert run.states("no") == ["starting", "failed"]
     with running(spark, config, Job("wait", "", wait, True)) as run:
-        assert begun.wait(300)
+        assert begun.wait(PATIENCE)
         wait_until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
     assert run.states("wait") == ["starting", "stopped"]
 

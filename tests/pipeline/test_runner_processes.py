@@ -17,11 +17,9 @@ from tests.brokers import BrokerProcess
 from tests.pipeline.processes import Family
 from tests.pipeline.queries import address, connect
 from tests.pipeline.sessions import JVM
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
-
-PATIENCE = 300.0
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.fixture

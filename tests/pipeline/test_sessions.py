@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tests.pipeline.processes import Family, command
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 _PROGRAM = """
 import os, sys
@@ -43,7 +43,7 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     program = [sys.executable, "-c", _PROGRAM, str(tmp_path)]
     with Family() as family:
         done = subprocess.run(
-            program, env=family.environment(), timeout=300, capture_output=True, text=True, check=False
+            program, env=family.environment(), timeout=PATIENCE, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         assert not [command(process) for process in family.members()]

@@ -15,7 +15,6 @@ from stafeta.pipeline.connector.options import Writing
 from stafeta.pipeline.connector.sink import BatchSink
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import (
-    PATIENCE,
     address,
     connect,
     numbered,
@@ -25,6 +24,7 @@ from tests.pipeline.queries import (
     told,
     write,
 )
+from tests.waiting import PATIENCE
 
 LARGE = 2000  # bytes: a task has put rows aside before it fails
 

@@ -19,9 +19,7 @@ from typing import Final, Self
 
 from stafeta.cli import exits
 
-_AGAIN: Final = (
-    0.1  # seconds between two attempts to cancel: what is planned meanwhile is not cancelled with the rest
-)
+_AGAIN: Final = 0.1  # seconds between two attempts to cancel, since what is only planned yet goes on
 _SECOND: Final = 1.0  # seconds after which a second Ctrl-C is meant as such
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 Place = tuple[str, int]
 STRUCT_MESSAGE = struct.Struct("<30si50sB1500s")
@@ -28,7 +28,7 @@ class Subscriber:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(300)
+        self.socket.settimeout(PATIENCE)
         self.socket.connect(place)
         self.say(self.identification())
 
@@ -73,7 +73,7 @@ class Subscriber:
             return True
 
         wait_until(lambda: reached(b"subscribed"))
-        self.socket.settimeout(300)
+        self.socket.settimeout(PATIENCE)
         wait_until(lambda: reached(b"once more"))  # now no other marker is on its way
         return got
 

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable
 
 import stafeta
+from tests.waiting import PATIENCE
 
 
 def main(job: str, address: str, topic: str, name: str, last: str) -> None:
     total = int(last)
-    broker = stafeta.connect(address, timeout=300)
+    broker = stafeta.connect(address, timeout=PATIENCE)
     if job == "produce":
         with broker, broker.producer(topic, name=name, batch_rows=50, linger=0.001) as producer:
             print(producer.count, flush=True)

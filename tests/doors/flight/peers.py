@@ -12,12 +12,12 @@ import pytest
 from pyarrow import flight
 
 from tests.brokers import BrokerProcess
+from tests.waiting import PATIENCE
 
 Place: TypeAlias = tuple[str, int]
 Said: TypeAlias = str | bytes | dict[str, Any]
 """A topic, an object, or any bytes."""
 
-PATIENCE = 300.0
 # A connection of its own, that is tried again soon: the default is one for a process, and minutes.
 OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.use_local_subchannel_pool", 1),

@@ -20,7 +20,7 @@ from stafeta.errors import (
     StafetaError,
 )
 from tests.doors.flight.peers import Place
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 TOO_LARGE = 9 << 20
 
@@ -28,7 +28,7 @@ TOO_LARGE = 9 << 20
 @pytest.fixture
 def broker(place: Place) -> Iterator[Connection]:
     host, port = place
-    with stafeta.connect(f"grpc://{host}:{port}", timeout=300) as connection:
+    with stafeta.connect(f"grpc://{host}:{port}", timeout=PATIENCE) as connection:
         yield connection
 
 

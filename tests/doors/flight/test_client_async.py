@@ -18,7 +18,7 @@ from stafeta.doors.flight.client.publisher import Published
 from stafeta.errors import Disconnected, InvalidMessage, NoReply, NoSuchTopic, TakenOver
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -89,7 +89,7 @@ def test_a_broker_that_is_stopped_ends_in_no_reply(tmp_path: Path) -> None:
 
 def test_whatever_waits_can_be_cancelled_and_the_loop_ends_at_once(tmp_path: Path) -> None:
     async def main(process: BrokerProcess) -> None:
-        broker = await stafeta.connect_async(address(process.door("flight")), timeout=300)
+        broker = await stafeta.connect_async(address(process.door("flight")), timeout=PATIENCE)
         producer = await broker.producer("t")
         subscription = await broker.subscribe("t")
         process.send_signal(signal.SIGSTOP)
@@ -216,7 +216,7 @@ async def test_transactions(place: Place, topic: str, name: str) -> None:
 
 def test_many_tasks_over_a_restart(tmp_path: Path) -> None:
     async def main(process: BrokerProcess) -> list[int]:
-        async with stafeta.connect_async(address(process.door("flight")), timeout=300) as broker:
+        async with stafeta.connect_async(address(process.door("flight")), timeout=PATIENCE) as broker:
             tasks = [asyncio.create_task(broker.publish("t", [str(number)])) for number in range(50)]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.to_thread(process.restart)

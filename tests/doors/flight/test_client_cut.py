@@ -10,6 +10,7 @@ from stafeta.doors.flight.client import shipper
 from stafeta.doors.flight.client.connection import Connection
 from tests.brokers import BrokerProcess
 from tests.doors.flight.flaky_relay import FlakyRelay
+from tests.waiting import PATIENCE
 
 ROWS = 200
 
@@ -37,7 +38,7 @@ def test_a_producer_over_a_wire_that_is_cut(standing: BrokerProcess, topic: str,
     total = 8_000
     with FlakyRelay(standing.door("flight"), limit, 3) as relay:
         with (
-            stafeta.connect(relay.address, timeout=300) as broker,
+            stafeta.connect(relay.address, timeout=PATIENCE) as broker,
             broker.producer(topic, batch_rows=ROWS) as producer,
         ):
             producer.send_many(f"{number:0200}" for number in range(total))
@@ -55,7 +56,7 @@ def test_reading_over_a_wire_that_is_cut(standing: BrokerProcess, topic: str, li
     with stafeta.connect(address(standing)) as broker:
         broker.publish(topic, [f"{number:0200}" for number in range(total)])
     with FlakyRelay(standing.door("flight"), limit, 3) as relay:
-        with stafeta.connect(relay.address, timeout=300) as broker:
+        with stafeta.connect(relay.address, timeout=PATIENCE) as broker:
             assert numbers(broker, what) == list(range(total))
             assert broker.read(what, limit=7_000, columns=["payload"]).num_rows == 7_000
         assert relay.cuts
@@ -69,7 +70,7 @@ def test_a_subscription_over_a_wire_that_is_cut(
     what = form.format(topic)
     with FlakyRelay(standing.door("flight"), 100_000, 3) as relay:
         with (
-            stafeta.connect(relay.address, timeout=300) as broker,
+            stafeta.connect(relay.address, timeout=PATIENCE) as broker,
             broker.subscribe(what, name=name) as subscription,
         ):
             with stafeta.connect(address(standing)) as writer:

@@ -11,7 +11,7 @@ from stafeta.doors.flight.client.connection import Connection
 from stafeta.errors import OutOfSequence, Unavailable
 from tests.brokers import BrokerProcess
 from tests.faults.test_disk import small_disk
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["small_disk"]
 
@@ -52,7 +52,7 @@ def test_a_full_disk_is_told_and_what_waited_is_stored_when_there_is_room(small_
 def test_a_broker_that_has_lost_its_data_is_noticed(tmp_path: Path) -> None:
     with (
         BrokerProcess(tmp_path / "data", *KEEP, doors=("flight",)) as process,
-        stafeta.connect(address(process), timeout=300) as broker,
+        stafeta.connect(address(process), timeout=PATIENCE) as broker,
     ):
         producer = broker.producer("t")
         producer.send_many(map(str, range(10)))

@@ -15,7 +15,7 @@ import stafeta
 from stafeta.doors.flight.client.connection import Connection
 from stafeta.errors import Disconnected, NoReply, StafetaError
 from tests.brokers import BrokerProcess
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def address(process: BrokerProcess) -> str:
 
 @pytest.fixture
 def broker(mortal: BrokerProcess) -> Iterator[Connection]:
-    with stafeta.connect(address(mortal), timeout=300) as connection:
+    with stafeta.connect(address(mortal), timeout=PATIENCE) as connection:
         yield connection
 
 
@@ -68,7 +68,7 @@ def test_connecting_waits_for_a_broker_that_is_still_starting(tmp_path: Path) ->
     starting = threading.Timer(0.3, process.start)
     starting.start()
     try:
-        with stafeta.connect(address(process), timeout=300) as broker:
+        with stafeta.connect(address(process), timeout=PATIENCE) as broker:
             assert broker.publish("late", ["at last"]).count == 1
     finally:
         starting.join()

@@ -1,14 +1,13 @@
 """What is on its way keeps its numbers without gaps, whatever is stored and whatever is refused."""
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.doors.flight.client.orders import Order, Parcels
 from stafeta.errors import InvalidMessage
 
 
-@settings(deadline=None)  # the first batch may import pandas
 @given(st.data())
 def test_the_broker_sees_every_topic_counted_without_gaps(data: st.DataObject) -> None:
     parcels = Parcels({})

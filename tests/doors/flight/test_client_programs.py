@@ -12,6 +12,7 @@ import pytest
 import stafeta
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,7 +54,7 @@ def test_a_producer_that_is_killed_goes_on_under_its_name(place: Place, topic: s
                 run.kill()
                 kills += 1
                 continue
-            assert run.communicate(timeout=300)[1] == ""
+            assert run.communicate(timeout=PATIENCE)[1] == ""
             assert run.returncode == 0
             break
     assert int(lines[0]) >= 4 * 3000
@@ -77,7 +78,7 @@ def test_a_subscriber_that_is_killed_gets_the_rest(place: Place, topic: str, nam
                 run.kill()
                 found += [int(line) for line in run.stdout.read().splitlines() if line]
             else:
-                rest, wrong = run.communicate(timeout=300)
+                rest, wrong = run.communicate(timeout=PATIENCE)
                 assert (run.returncode, wrong) == (0, "")
                 found += map(int, rest.split())
     assert set(found) == set(range(total))
@@ -96,7 +97,7 @@ def test_ctrl_c_ends_whatever_waits_for_a_broker_that_hangs(stopped: BrokerProce
         assert run.stdout.readline() == "waiting\n"
         began = time.monotonic()
         run.send_signal(signal.SIGINT)
-        wrong = run.communicate(timeout=300)[1]
+        wrong = run.communicate(timeout=PATIENCE)[1]
         assert "KeyboardInterrupt\n" in wrong
         assert "Traceback" not in wrong.partition("KeyboardInterrupt\n")[2]
         assert run.returncode == -signal.SIGINT
@@ -105,7 +106,7 @@ def test_ctrl_c_ends_whatever_waits_for_a_broker_that_hangs(stopped: BrokerProce
 
 def test_a_program_that_ends_without_closing_has_sent_everything(place: Place, topic: str) -> None:
     with program("leave", address(place), topic, "n", 1) as run:
-        assert run.communicate(timeout=300) == ("", "")
+        assert run.communicate(timeout=PATIENCE) == ("", "")
         assert run.returncode == 0
     with stafeta.connect(address(place)) as broker:
         assert broker.read(topic).column("payload").to_pylist() == [b"said in leaving"]

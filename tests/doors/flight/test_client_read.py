@@ -13,13 +13,13 @@ from stafeta.errors import ConfigError, InvalidRequest, NoSuchTopic, StafetaErro
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place
 from tests.doors.zeromq.peers import Peer as ZeroMQPeer
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
 def broker(place: Place) -> Iterator[Connection]:
     host, port = place
-    with stafeta.connect(f"grpc://{host}:{port}", timeout=300) as connection:
+    with stafeta.connect(f"grpc://{host}:{port}", timeout=PATIENCE) as connection:
         yield connection
 
 

@@ -12,12 +12,13 @@ from stafeta.doors.flight.client.connection import Connection
 from stafeta.doors.flight.client.subscription import Subscription
 from stafeta.errors import ConfigError, InvalidMessage, InvalidName, NotSubscribed, TakenOver
 from tests.doors.flight.peers import Place
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
 def broker(place: Place) -> Iterator[Connection]:
     host, port = place
-    with stafeta.connect(f"grpc://{host}:{port}", timeout=300) as connection:
+    with stafeta.connect(f"grpc://{host}:{port}", timeout=PATIENCE) as connection:
         yield connection
 
 

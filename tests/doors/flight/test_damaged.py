@@ -10,6 +10,7 @@ from pyarrow import flight
 
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, numbered, refused, rows_of, works
+from tests.waiting import PATIENCE
 
 DATA = pa.py_buffer(b"hello world, this is a payload of a view")
 LONG = "two words " * 20_000  # more than fits into the head of a reply
@@ -140,7 +141,7 @@ def test_a_name_that_is_far_too_long_is_refused_in_a_short_sentence(peer: Peer, 
 def test_batches_may_come_compressed(peer: Peer, topic: str, codec: Literal["lz4", "zstd"]) -> None:
     batch = rows_of(numbered(1000))
     written = pa.ipc.IpcWriteOptions(compression=codec)
-    options = flight.FlightCallOptions(timeout=300, write_options=written)
+    options = flight.FlightCallOptions(timeout=PATIENCE, write_options=written)
     writer: flight.FlightStreamWriter
     answers: Any
     writer, answers = peer.client.do_put(flight.FlightDescriptor.for_path(topic), batch.schema, options)

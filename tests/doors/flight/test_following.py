@@ -7,7 +7,7 @@ from pyarrow import flight
 
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, Place, column, numbered, refused, rows_of, works
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_a_follower_gets_what_is_there_and_what_comes(peer: Peer, topic: str) -> None:
@@ -68,7 +68,7 @@ def test_a_follower_that_starts_amid_the_stream_misses_nothing(place: Place, pee
 
     thread = threading.Thread(target=publish, daemon=True)
     thread.start()
-    assert begin.wait(300)
+    assert begin.wait(PATIENCE)
     with peer.reading({"topic": topic, "follow": True}) as stream:
         assert stream.texts(len(sent)) == sent
     thread.join()

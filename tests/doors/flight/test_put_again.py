@@ -150,7 +150,7 @@ def test_a_batch_from_long_ago_is_still_recognised(peer: Peer, topic: str, name:
     assert [text for text in peer.texts(topic) if text != "other"] == [f"{n}" for n in range(1, 201)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 20)), max_size=12))
 def test_whatever_is_sent_again_every_row_is_stored_once(
     flying: BrokerProcess, sends: list[tuple[int, int]]

@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 from xml.etree import ElementTree
 
+from tests.waiting import PATIENCE
+
 Place = tuple[str, int]
 Fields = dict[str, Any]
 HEAD: Final = struct.Struct(">BH")
@@ -43,7 +45,7 @@ class Peer:
         self.socket = socket.socket()
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(300)
+        self.socket.settimeout(PATIENCE)
         self.socket.connect(place)
 
     def framed(self, verb: str, **fields: Any) -> bytes:

@@ -9,7 +9,7 @@ import psutil
 
 from tests.brokers import BrokerProcess
 from tests.doors.frames.peers import PICKLE, Peer, Place
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 
 def test_a_publisher_whose_messages_cannot_be_stored_notices(tmp_path: Path) -> None:
@@ -94,6 +94,6 @@ def test_an_address_that_is_taken_is_an_error_with_a_sentence(tmp_path: Path) ->
         _, port = broker.door("frames")
         command = [sys.executable, "-m", "stafeta", "serve", "--data", str(tmp_path / "other")]
         command += ["--zeromq", "off", "--devices", "off", "--flight", "off", "--frames", str(port)]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.returncode == 2
     assert f"The frames door cannot listen on 127.0.0.1:{port}: Address already in use." in found.stderr

@@ -8,8 +8,8 @@ from typing import Any
 import zmq
 
 from tests.brokers import BrokerProcess
+from tests.waiting import PATIENCE
 
-PATIENCE = 300.0
 GET_REPLY = 4096  # of the broker that the fixture `small` starts
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from types import TracebackType
 from urllib.parse import urlsplit
 
-_PATIENCE = 300.0
+from tests.waiting import PATIENCE
 
 
 class Relay:
@@ -33,7 +33,7 @@ class Relay:
     def wait_until_swallowed(self) -> None:
         """Waits until the broker has said something that did not arrive."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self.swallowed > 0, _PATIENCE)
+            assert self._changed.wait_for(lambda: self.swallowed > 0, PATIENCE)
 
     def cut(self) -> None:
         """Ends the present connections."""

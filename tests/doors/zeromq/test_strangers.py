@@ -13,7 +13,7 @@ import zmq
 
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import Peer, works
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 MIB = 1 << 20
 MARGIN = 96 * MIB  # what malloc keeps of large messages varies
@@ -83,7 +83,7 @@ def pipeline(broker: BrokerProcess, topic: str, count: int) -> int:
 
 def dial(broker: BrokerProcess) -> socket.socket:
     host, _, port = broker.address.removeprefix("tcp://").rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=300)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
 
 
 def shake_hands(connection: socket.socket) -> None:
