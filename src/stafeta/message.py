@@ -69,9 +69,12 @@ def check_payload(kind: Kind, payload: bytes) -> None:
 
 
 ROW: Final = 32  # bytes that a message takes about, beside its payload, while it is moved in columns
+HELD_ROW: Final = 200  # what it takes in memory beside its payload, roughly
+HELD_BATCH: Final = 350  # and a batch, however small
 LAGGING: Final = (
     "$sys/lagging"  # the topic of what a connection is told that is closed for being too far behind
 )
+DAMAGED: Final = "$sys/damaged"  # the topic of what a connection is told that cannot be sent everything
 
 # position in the whole log, time (UTC, microseconds), producer, source address, kind, the producer's counter, payload.
 # A plain tuple: one is made for every message that comes alone.
@@ -107,6 +110,11 @@ class Batch(ABC):
     @abstractmethod
     def size(self) -> int:
         """Bytes of payload, or close to it."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that it takes, roughly."""
+        return self.size + HELD_ROW * self.count + HELD_BATCH
 
     @abstractmethod
     def column(self, index: int) -> Sequence[object]:

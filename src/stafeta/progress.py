@@ -15,8 +15,9 @@ class Progress:
     """Counts what was sent, and draws it, if `shown`. `fraction` tells how much of all that is, or None where nobody
     knows."""
 
-    def __init__(self, fraction: Callable[[int], float | None]) -> None:
+    def __init__(self, fraction: Callable[[int], float | None], what: str = "sent") -> None:
         self.sent = 0
+        self._what = what
         self._fraction = fraction
         self.shown = sys.stderr.isatty()
         self._begin = self._drawn = time.monotonic()
@@ -46,7 +47,7 @@ class Progress:
 
     def _draw(self) -> None:
         self._drawn = now = time.monotonic()
-        line = f"{self.sent:,} sent, {self.sent / max(now - self._begin, 0.001):,.0f}/s"
+        line = f"{self.sent:,} {self._what}, {self.sent / max(now - self._begin, 0.001):,.0f}/s"
         fraction = self._fraction(self.sent)
         if fraction is not None:
             line = f"[{'#' * int(fraction * _WIDTH):-<{_WIDTH}}] {fraction:4.0%}  {line}"

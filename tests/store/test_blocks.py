@@ -1,6 +1,6 @@
+from contextlib import suppress
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,13 +8,15 @@ from stafeta.columns import ColumnBatch, joined
 from stafeta.errors import StoreDamaged
 from stafeta.message import PAYLOAD, Row, RowBatch
 from stafeta.store.blocks import (
+    MENDED,
     batch_of,
     checksum,
     decode,
     encode_rows,
     make_header,
+    read_header,
     runs_of,
-    verify,
+    verified,
 )
 
 ROWS = st.lists(
@@ -36,14 +38,14 @@ def stored(rows: list[Row], *cuts: int) -> tuple[bytes, bytes]:
     told, body = encode_rows(rows)
     edges = [0, *sorted(cuts), len(rows)]
     runs = [(topic, 100, b - a, 0, 0) for topic, (a, b) in enumerate(pairwise(edges))]
-    return make_header(len(rows), told, runs), bytes(body)
+    return make_header(1, len(rows), told, runs), bytes(body)
 
 
 @given(ROWS, st.data())
 def test_what_is_stored_comes_back(rows: list[Row], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(rows)))
     header, body = stored(rows, cut)
-    block = decode(header, body)
+    block = decode(1, header, body)
     back: list[tuple[object, ...]] = []
     for run in runs_of(1, header):
         batch = batch_of("t", block, run)
@@ -69,12 +71,18 @@ def test_any_flipped_bit_is_found(rows: list[Row], data: st.DataObject) -> None:
 
     header, body = stored(rows)
     expected = checksum(header, zlib.crc32(body))
-    verify(1, header, body, expected)
+    assert verified(1, header, body, expected) == (header, body)
     both = bytearray(header + body)
-    at = data.draw(st.integers(0, len(both) * 8 - 1))
-    both[at // 8] ^= 1 << at % 8
-    with pytest.raises(StoreDamaged, match="Stored batch 1 "):
-        verify(1, bytes(both[: len(header)]), bytes(both[len(header) :]), expected)
+    bits = data.draw(st.sets(st.integers(0, len(both) * 8 - 1), min_size=1, max_size=2))
+    for at in bits:
+        both[at // 8] ^= 1 << at % 8
+    damaged = bytes(both[: len(header)]), bytes(both[len(header) :])
+    if len(bits) == 1 and len(both) <= MENDED:
+        assert verified(1, *damaged, expected) == (header, body)
+        assert read_header(1, damaged[0]) == read_header(1, header)
+    else:
+        with suppress(StoreDamaged):  # or they lie so that each is put right
+            assert verified(1, *damaged, expected) == (header, body)
 
 
 @given(st.lists(ROWS, min_size=1, max_size=6), st.booleans(), st.data())
@@ -89,7 +97,7 @@ def test_batches_that_are_joined_say_what_they_said_apart(
             rows = [(base + at, *row[1:]) for at, row in enumerate(rows)]
         header, body = stored(rows)
         run = runs_of(1, header)[0]._replace(base=base)
-        batch = batch_of("t", decode(header, body), run)
+        batch = batch_of("t", decode(1, header, body), run)
         start = data.draw(st.integers(0, len(rows) - 1)) if not batches else 0  # as a reader cuts the first
         batches.append(batch.cut(base + start, batch.end))
         expected += rows[start:]
@@ -110,7 +118,7 @@ def test_batches_that_are_joined_say_what_they_said_apart(
 
 def test_a_small_part_of_a_block_does_not_keep_the_block_in_memory() -> None:
     header, body = stored([(at, 0, "", "", 3, None, bytes(1000)) for at in range(500)])
-    batch = batch_of("t", decode(header, body), runs_of(1, header)[0])
+    batch = batch_of("t", decode(1, header, body), runs_of(1, header)[0])
     (part,) = joined([batch.cut(batch.base + 10, batch.base + 20)])
     assert part.payloads == [bytes(1000)] * 10
     assert list(part.positions) == list(range(10, 20))

@@ -10,7 +10,7 @@ import pytest
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
 from stafeta.doors.flight.intake import take
-from stafeta.errors import StoreDamaged, StoreFull
+from stafeta.errors import StoreDamaged, StoreError, StoreFull
 from stafeta.message import Batch
 from stafeta.store.sqlite import SqliteStore, segments
 from stafeta.store.sqlite.segments import FOLDER
@@ -62,7 +62,9 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
         broker = await opened(tmp_path)
         await put(broker, 0, 3)
         (tmp_path / FOLDER / "00000001").unlink()
-        with pytest.raises(StoreDamaged, match=r"segments/00000001 is missing, which holds stored batch 1"):
+        with pytest.raises(
+            StoreDamaged, match=r"messages 1 to 100 of 't' .*cannot be read from segment 1 \("
+        ):
             await everything(broker)
         await broker.close()
 
@@ -76,7 +78,9 @@ def test_a_byte_that_has_changed_is_found(tmp_path: Path) -> None:
         with (tmp_path / FOLDER / "00000001").open("r+b") as file:
             file.seek(LARGE // 2)
             file.write(b"!")
-        with pytest.raises(StoreDamaged, match=r"Stored batch 1 .*topic 1 offsets 1 to 100.* is damaged"):
+        with pytest.raises(
+            StoreDamaged, match=r"messages 1 to 100 of 't' cannot be read: Stored batch 1 is damaged"
+        ):
             await everything(broker)
         await broker.close()
 
@@ -125,13 +129,15 @@ def test_large_bodies_are_in_files_and_outlive_a_crash(tmp_path: Path) -> None:
     run(work())
 
 
-def test_what_an_unfinished_commit_left_behind_goes_at_the_next_start(tmp_path: Path) -> None:
+def test_what_an_unfinished_commit_left_behind_goes_with_the_first_collection(tmp_path: Path) -> None:
     async def work() -> None:
         broker = await opened(tmp_path)
         await put(broker, 0, 1)
         await broker.close()
         (tmp_path / FOLDER / "00000002").write_bytes(b"half a body")
         again = await opened(tmp_path)
+        assert files(tmp_path) == ["00000001", "00000002"], "nothing is deleted at a start"
+        await again.collector.collect()
         assert files(tmp_path) == ["00000001"]
         assert await everything(again) == list(range(100))
         await again.close()
@@ -199,3 +205,61 @@ def test_ordinary_messages_make_no_files(tmp_path: Path) -> None:
         await broker.close()
 
     run(work())
+
+
+def test_after_a_folder_could_not_be_synced_the_next_bulk_is_synced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = os.fsync, []
+
+    def fsync(file: int) -> None:
+        calls.append(file)
+        if len(calls) == 1:
+            raise OSError(5, "Input/output error")
+        real(file)
+
+    async def work() -> None:
+        broker = await opened(tmp_path)
+        monkeypatch.setattr(os, "fsync", fsync)
+        broker.append("t", batch(0))
+        with pytest.raises(StoreError):
+            await broker.receipt()
+        await put(broker, 0, 1)
+        assert len(calls) == 3, "the folder of segments and the one above it"
+        assert await everything(broker) == list(range(ROWS))
+        await broker.close()
+
+    run(work())
+
+
+def test_a_segment_goes_after_the_commit_that_lets_go_of_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where commits do not wait for the disk: `FailingSqlite` is one of those."""
+    done: list[str] = []
+    sync, unlink = os.fdatasync, Path.unlink
+
+    def fdatasync(file: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{file}")).name)
+        sync(file)
+
+    def remove(path: Path, missing_ok: bool = False) -> None:
+        done.append(f"unlink {path.name}")
+        unlink(path, missing_ok)
+
+    async def work() -> None:
+        monkeypatch.setattr(segments, "SIZE", 1)
+        broker = await opened(tmp_path)
+        await put(broker, 0, 2)
+        broker.unsubscribe("c", "t")
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        monkeypatch.setattr(Path, "unlink", remove)
+        broker.commits.checkpoint_wanted = True
+        await broker.collector.collect()
+        await broker.receipt()
+        await broker.collector.collect()
+        await broker.close()
+
+    run(work())
+    first = next(at for at, what in enumerate(done) if what.startswith("unlink"))
+    assert done[first - 1] == "stafeta.db-wal"

@@ -1,7 +1,11 @@
 """What every store does, and what only the embedded one can."""
 
 import asyncio
+import os
 import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,9 @@ from stafeta.errors import StoreConflict, StoreDamaged, StoreLocked, StoreVersio
 from stafeta.message import Batch, RowBatch
 from stafeta.store.port import Append, Group, Store, TopicRecord
 from stafeta.store.sqlite import schema
+from stafeta.store.sqlite.seals import seal
 from tests.broker.stores import FailingMemory, FailingSqlite, run
+from tests.soundness import assert_sound
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -148,25 +154,85 @@ def test_a_damaged_batch_is_named_and_the_others_can_be_read(tmp_path: Path) -> 
     run(filled_and_closed(tmp_path))
     with sqlite3.connect(tmp_path / "stafeta.db") as connection:
         connection.execute("UPDATE block SET body = zeroblob(length(body)) WHERE id = 5")
-        connection.execute("UPDATE meta SET value = 1000 WHERE key = 'checkpoint'")
     connection.close()
 
     async def work() -> None:
         store = FailingSqlite(tmp_path)
         await store.open()
-        with pytest.raises(StoreDamaged, match=r"Stored batch 5 .*offsets 5 to 5"):
-            await store.read(1, 1, 100, 1 << 20)
+        assert payloads(await store.read(1, 1, 100, 1 << 20)) == [b"1", b"2", b"3", b"4"]
+        with pytest.raises(
+            StoreDamaged, match=r"message 5 of 't1' cannot be read: Stored batch 5 is damaged"
+        ) as told:
+            await store.read(1, 5, 100, 1 << 20)
+        assert (told.value.topic, told.value.start, told.value.stop) == ("t1", 5, 6)
         assert payloads(await store.read(1, 6, 100, 1 << 20))[0] == b"6"
+        await store.commit(Group(skipped=[(1, 5, 6)]))
+        assert payloads(await store.read(1, 1, 8, 1 << 20)) == [b"1", b"2", b"3", b"4", b"6", b"7"]
         await store.close()
+        snapshot = await (again := FailingSqlite(tmp_path)).open()
+        assert list(snapshot.skipped) == [(1, 5, 6)]
+        assert payloads(await again.read(1, 5, 7, 1 << 20)) == [b"6"]
+        await again.close()
 
     run(work())
 
 
-async def filled_and_closed(folder: Path) -> None:
-    store = FailingSqlite(folder)
+# The third of six numbers of the first run is its block: 17 becomes 19, and the checksum one for that.
+ELSEWHERE = """
+    UPDATE page SET runs = CAST(substr(runs, 1, 16) || x'13' || substr(runs, 18) AS BLOB) WHERE base = 17;
+    UPDATE page SET sum = seal('page', topic, base, end, last_block, runs) WHERE base = 17
+"""
+
+
+async def filled_and_closed(folder: Path, checkpoint_rows: int = 20) -> None:
+    store = FailingSqlite(folder, checkpoint_rows=checkpoint_rows)
     await filled(store)
     await store.commit(Group(checkpoint=True))
     await store.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            "DELETE FROM page WHERE base = 17",
+            r"messages 17 to 32 of 't1' cannot be read: the store's index does not have them",
+        ),
+        (
+            "DELETE FROM block WHERE id = 20",
+            r"message 20 of 't1' cannot be read: stored batch 20 is missing",
+        ),
+        (
+            ELSEWHERE,
+            r"message 17 of 't1' cannot be read: stored batch 19 does not have them, as the store's index says",
+        ),
+        (
+            "UPDATE page SET runs = zeroblob(length(runs)) WHERE base = 17",
+            r"messages 17 to 32 of 't1' cannot be read: the store's index does not have them",
+        ),
+    ],
+)
+def test_an_index_that_is_damaged_is_told_and_nothing_is_passed_over(
+    tmp_path: Path, change: str, told: str
+) -> None:
+    run(filled_and_closed(tmp_path, checkpoint_rows=1000))
+    with sqlite3.connect(tmp_path / "stafeta.db") as connection:
+        connection.create_function("seal", -1, seal)
+        for statement in change.split(";"):
+            assert connection.execute(statement).rowcount == 1
+    connection.close()
+
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        await store.open()
+        whole = await store.read(1, 1, 101, 1 << 20)
+        with pytest.raises(StoreDamaged, match=told):
+            await store.read(1, whole[-1].end, 101, 1 << 20)
+        assert len(payloads(await store.read(1, 1, 17, 1 << 20))) == 16
+        assert payloads(await store.read(1, 40, 97, 1 << 20)) == [b"%d" % at for at in range(40, 97)]
+        await store.close()
+
+    run(work())
 
 
 def test_two_brokers_cannot_open_one_folder(tmp_path: Path) -> None:
@@ -210,6 +276,25 @@ def test_an_older_format_is_brought_forward(tmp_path: Path, monkeypatch: pytest.
     connection.close()
 
 
+def test_a_folder_without_attempts_and_runs_is_brought_forward(tmp_path: Path) -> None:
+    run(filled_and_closed(tmp_path))
+    with closing(sqlite3.connect(tmp_path / "stafeta.db")) as connection:
+        connection.executescript("DROP TABLE begun; DROP TABLE run; PRAGMA user_version = 4;")
+    assert len(reopened(tmp_path)) == 100
+
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        await store.open()
+        await store.commit(Group(begun={"p": 7}, run=(101, "ab")))
+        await store.close()
+        snapshot = await store.open()
+        assert (list(snapshot.begun), list(snapshot.runs)) == ([("p", 7)], [(101, "ab")])
+        await store.close()
+
+    run(work())
+    assert_sound(tmp_path)
+
+
 def test_a_migration_that_fails_leaves_the_folder_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,3 +308,40 @@ def test_a_migration_that_fails_leaves_the_folder_as_it_was(
         with pytest.raises(StoreError, match="nonsense"):
             reopened(tmp_path)
     assert len(reopened(tmp_path)) == 100
+
+
+_FIRST_START = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("PRAGMA cache_size = 1")
+database.execute("BEGIN IMMEDIATE")
+database.execute("CREATE TABLE meta (key TEXT)")
+database.executemany("INSERT INTO meta VALUES (?)", [("x" * 1000,)] * 1000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_folder_whose_first_start_was_killed_can_be_opened(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _FIRST_START, tmp_path / "stafeta.db"], check=False)
+    assert (tmp_path / "stafeta.db-journal").stat().st_size > 0
+
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        await filled(store, 10)
+        await store.close()
+
+    run(work())
+    assert len(reopened(tmp_path)) == 10
+
+
+def test_folders_are_synced_up_to_one_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    run(filled_and_closed(tmp_path / "a" / "b"))
+    assert synced[:2] == [str(tmp_path), str(tmp_path / "a")]

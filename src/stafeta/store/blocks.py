@@ -5,7 +5,8 @@
    stands once in the header. Of one that counts up the header has the first number: `counting`, or `constants` for
    positions.
 3. The checksum covers body and header, the body first, so that a staged body can be given a header later without being
-   read again.
+   read again. A header ends with a checksum of its own, which begins with the block's number: what it says can be
+   relied on without its body. (Before version 4 of the store it had none.)
 4. The schema is that of the columns named in the header, in their order, with the types below.
 """
 
@@ -23,6 +24,13 @@ from stafeta.message import COUNTER, PAYLOAD, POSITION, Row
 _FIELDS = {
     name: pa.field(name, type_, nullable=name == "counter") for name, type_ in zip(NAMES, TYPES, strict=True)
 }
+_SUM = b"%08x"
+_SUM_LENGTH = 8
+_MASK = 0xFFFFFFFF
+MENDED = (
+    4 << 10
+)  # bytes up to which a flipped bit is looked for in a body: in more, other damage may look like one
+_POLYNOMIAL = 0xEDB88320  # of CRC-32, as zlib has it: what the last bit of the data changes
 _INDEX = {name: index for index, name in enumerate(NAMES)}
 
 
@@ -89,46 +97,118 @@ def _body(arrays: dict[str, "pa.Array[Any]"]) -> Any:
     return pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema).serialize()
 
 
-def make_header(rows: int, told: Told, runs: Sequence[tuple[int, int, int, int, int]]) -> bytes:
+def make_header(
+    block: int,
+    rows: int,
+    told: Told,
+    runs: Sequence[tuple[int, int, int, int, int]],
+    segment: int | None = None,
+) -> bytes:
     """`runs` are topic, base, count, time and cumulated size of each run, in the order of their rows."""
     header = {"rows": rows, "constants": told.constants, "runs": runs}
-    return orjson.dumps(header | {"counting": told.counting} if told.counting else header)
+    if told.counting:
+        header["counting"] = told.counting
+    if segment is not None:
+        header["segment"] = segment
+    return _sealed(block, orjson.dumps(header))
+
+
+def _sealed(block: int, text: bytes) -> bytes:
+    return text + _SUM % zlib.crc32(text, block & _MASK)
+
+
+def read_header(block: int, header: bytes) -> dict[str, Any]:
+    """What a header says; raises StoreDamaged where it is not as it was written, and that cannot be put right."""
+    try:
+        told: dict[str, Any] = orjson.loads(_text(block, header))
+    except orjson.JSONDecodeError:
+        raise damaged(block) from None
+    return told
+
+
+def _text(block: int, header: Any) -> bytes:
+    if not isinstance(header, bytes):  # it is what another row has
+        raise damaged(block)
+    if not has_checksum(header):
+        return header
+    text, written = header[:-_SUM_LENGTH], header[-_SUM_LENGTH:]
+    if not text:
+        raise damaged(block)
+    found = zlib.crc32(text, block & _MASK)
+    if written == _SUM % found:
+        return text
+    if _flips(written, _SUM % found) == 1:  # in the checksum itself
+        return text
+    try:
+        return put_right(text, int(written, 16) ^ found)
+    except ValueError:
+        raise damaged(block) from None
+
+
+def _flips(one: bytes, other: bytes) -> int:
+    return sum((a ^ b).bit_count() for a, b in zip(one, other, strict=True))
+
+
+def put_right(data: bytes, off: int) -> bytes:
+    """Data of which one bit was flipped, as it was: by how much its CRC-32 is off says which, since that is linear.
+    Raises ValueError where it was not one bit."""
+    if off.bit_count() == 1:  # a bit of the checksum itself
+        return data
+    change = _POLYNOMIAL  # that the last bit makes; from there backwards
+    # The bits of a byte count from the lowest, so from the last bit to the first is from the highest of the last byte.
+    for bit in range(8 * len(data) - 1, -1, -1):
+        if change == off:
+            mended = bytearray(data)
+            mended[bit // 8] ^= 1 << bit % 8
+            return bytes(mended)
+        change = change >> 1 ^ (_POLYNOMIAL if change & 1 else 0)
+    raise ValueError
+
+
+def has_checksum(header: Any) -> bool:
+    """Whether a header can be relied on without its body."""
+    return not isinstance(header, bytes) or not header.endswith(b"}")
 
 
 def checksum(header: bytes, body_checksum: int) -> int:
     return zlib.crc32(header, body_checksum)
 
 
-def verify(block: int, header: bytes, body: bytes, expected: int) -> None:
-    if checksum(header, zlib.crc32(body)) != expected:
-        raise damaged(block, header)
-
-
-def damaged(block: int, header: bytes) -> StoreDamaged:
+def verified(block: int, header: Any, body: bytes, expected: Any) -> tuple[bytes, bytes]:
+    """Header and body as they were written; raises StoreDamaged where they are not, and cannot be put right."""
+    if not isinstance(header, bytes) or not isinstance(expected, int):
+        raise damaged(block)
+    found = checksum(header, zlib.crc32(body))
+    if found == expected:
+        return header, body
+    if has_checksum(header):  # and a flipped bit in it is put right by itself
+        header = _sealed(block, _text(block, header))
+        found = checksum(header, zlib.crc32(body))
+    if len(body) > MENDED and (found ^ expected).bit_count() > 1:
+        raise damaged(block)
     try:
-        runs = ", ".join(
-            f"topic {r[0]} offsets {r[1]} to {r[1] + r[2] - 1}" for r in orjson.loads(header)["runs"][:3]
-        )
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError):
-        runs = "its header is damaged too"
-    return StoreDamaged(
-        f"Stored batch {block} ({runs}) is damaged: its checksum does not match. "
-        "Restore the data folder from a copy, or collect these messages by unsubscribing those who wait for them."
-    )
+        whole = put_right(body + header, found ^ expected) if found != expected else body + header
+    except ValueError:
+        raise damaged(block) from None
+    return whole[len(body) :], whole[: len(body)]
+
+
+def damaged(block: int) -> StoreDamaged:
+    return StoreDamaged(f"Stored batch {block} is damaged: its checksum does not match.")
 
 
 def runs_of(block: int, header: bytes) -> list[Run]:
     runs: list[Run] = []
     row = 0
-    for topic, base, count, time, size in orjson.loads(header)["runs"]:
+    for topic, base, count, time, size in read_header(block, header)["runs"]:
         runs.append(Run(topic, base, count, block, row, time, size))
         row += count
     return runs
 
 
-def decode(header: bytes, body: bytes) -> Block:
-    """Call after `verify`."""
-    told = orjson.loads(header)
+def decode(block: int, header: bytes, body: bytes) -> Block:
+    """Call with what `verified` gave."""
+    told = read_header(block, header)
     rows, constants, counting = told["rows"], told["constants"], told.get("counting", {})
     names = [name for name in NAMES if name not in constants and name not in counting]
     schema = pa.schema([_FIELDS[name] for name in names])

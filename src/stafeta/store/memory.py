@@ -1,5 +1,6 @@
 """A store in memory, for tests: the same rules, nothing on disk. Opening it again is a restart."""
 
+from collections.abc import Sequence
 from typing import cast
 
 from stafeta.errors import StoreConflict
@@ -28,9 +29,13 @@ class MemoryStore:
         self._producers: dict[tuple[int, str], ProducerRecord] = {}
         self._recent: list[Append] = []
         self._transactions: dict[str, int] = {}
+        self._begun: dict[str, int] = {}
+        self._runs: list[tuple[int, str]] = []
         self._staged: dict[int, tuple[StagedRecord, RowBatch]] = {}
         self._client_id = 0
         self._position = 1
+        self._first_offset = 1
+        self._last_topic = 0
 
     @property
     def checkpoint_due(self) -> bool:
@@ -42,11 +47,17 @@ class MemoryStore:
             subscriptions=list(self._subscriptions.values()),
             cursors=[(*key, cursor) for key, cursor in self._cursors.items()],
             producers=list(self._producers.values()),
-            recent=list(self._recent),
+            recent=[append for append in self._recent if append.topic in self._topics],
+            first_offset=self._first_offset,
             transactions=list(self._transactions.items()),
+            begun=list(self._begun.items()),
+            runs=list(self._runs),
             staged=[record for record, _ in self._staged.values()],
             client_id=self._client_id,
             position=self._position,
+            last_topic=self._last_topic,
+            last_subscription=max(self._subscriptions, default=0),
+            last_staged=max(self._staged, default=0),
         )
 
     async def commit(self, group: Group) -> None:
@@ -65,6 +76,14 @@ class MemoryStore:
             self._log.setdefault(topic, []).append(_as_rows(batch))
         self._ends.update(ends)
         self._topics.update(group.topics)
+        self._last_topic = max(self._last_topic, *group.topics, 0)
+        for topic in group.forgotten_topics:
+            self._topics.pop(topic, None)
+            self._log.pop(topic, None)
+            self._ends.pop(topic, None)
+            self._producers = {key: record for key, record in self._producers.items() if key[0] != topic}
+        if group.first_offset is not None:
+            self._first_offset = group.first_offset
         for id_, subscription in group.subscriptions.items():
             if subscription is not None:
                 self._subscriptions[id_] = subscription
@@ -72,11 +91,18 @@ class MemoryStore:
                 self._subscriptions.pop(id_, None)
                 self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] != id_}
         for key, cursor in group.cursors.items():
+            known = self._cursors.pop(key, None)
             if cursor is not None:
-                self._cursors[key] = cursor
-            else:
-                self._cursors.pop(key, None)
+                above: dict[int, int | None] = {}
+                if known is not None and not cursor.whole:
+                    above.update(known.above)
+                above.update(cursor.ranges)
+                ranges = sorted((start, stop) for start, stop in above.items() if stop is not None)
+                self._cursors[key] = CursorRecord(cursor.floor, ranges)
         self._transactions.update(group.transactions)
+        self._begun.update(group.begun)
+        if group.run is not None:
+            self._runs.append(group.run)
         for record, staged in group.staged:
             self._staged[record.id] = record, _as_rows(staged)
         for id_ in [*group.unstaged, *(promotion.staged for promotion in promotions)]:
@@ -88,6 +114,8 @@ class MemoryStore:
         if group.checkpoint:
             self._recent.clear()
             self._producers.update({(record.topic, record.producer): record for record in group.producers})
+            for producer in group.forgotten:
+                self._producers.pop(producer, None)
 
     def _promoted(self, promotion: Promotion, fresh: dict[int, tuple[StagedRecord, Batch]]) -> Append:
         record, batch = fresh.get(promotion.staged) or self._staged[promotion.staged]
@@ -137,6 +165,9 @@ class MemoryStore:
     async def measure(self, topic: int, start: int) -> int:
         batches = self._log.get(topic, [])
         return sum(batch.cut(start, batch.end).size for batch in batches if batch.end > start)
+
+    async def verify(self, staged: Sequence[int]) -> None:
+        pass
 
     async def sweep(self) -> bool:
         for topic in self._topics.values():

@@ -9,7 +9,7 @@
    broker sends when `checkpoint_due`. `open` returns the batches appended since, for the broker to replay.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -35,7 +35,15 @@ class SubscriptionRecord(NamedTuple):
 
 class CursorRecord(NamedTuple):
     floor: int  # everything below is done
-    above: tuple[tuple[int, int], ...]  # ranges done above the floor, each from, up to but not including
+    above: Sequence[tuple[int, int]]  # ranges done above the floor, each from, up to but not including
+
+
+class CursorChange(NamedTuple):
+    floor: int
+    ranges: Mapping[
+        int, int | None
+    ]  # by where they begin: where ranges above the floor end, None for those that went
+    whole: bool  # nothing of what was stored of it before is left
 
 
 class ProducerRecord(NamedTuple):
@@ -80,16 +88,28 @@ class Group:
     appends: list[Append | Promotion] = field(default_factory=list)  # in the order of each topic's offsets
     topics: dict[int, TopicRecord] = field(default_factory=dict)
     subscriptions: dict[int, SubscriptionRecord | None] = field(default_factory=dict)
-    cursors: dict[tuple[int, int], CursorRecord | None] = field(
+    cursors: dict[tuple[int, int], CursorChange | None] = field(
         default_factory=dict
     )  # by subscription and topic
+    skipped: list[tuple[int, int, int]] = field(
+        default_factory=list
+    )  # topic, from, up to: damaged, not read again
     transactions: dict[str, int] = field(default_factory=dict)  # the last transaction of each producer
+    begun: dict[str, int] = field(default_factory=dict)  # the last attempt at one of each producer
     staged: list[tuple[StagedRecord, Batch]] = field(default_factory=list)
     unstaged: list[int] = field(default_factory=list)
     client_id: int | None = None  # the last client id given out
     position: int = 0  # the position after the last message of this group
+    run: tuple[int, str] | None = None  # the broker's run, and where it began: with its first messages
     checkpoint: bool = False
     producers: list[ProducerRecord] = field(default_factory=list)
+    forgotten: list[tuple[int, str]] = field(default_factory=list)  # producers, by topic and name
+    forgotten_topics: list[int] = field(
+        default_factory=list
+    )  # removed topics whose names are not remembered any more
+    first_offset: int | None = (
+        None  # where topics begin from now on, so that no forgotten one's offsets come again
+    )
 
     @property
     def only_appends(self) -> bool:
@@ -106,10 +126,14 @@ class Group:
             self.topics
             or self.subscriptions
             or self.cursors
+            or self.skipped
+            or self.forgotten_topics
             or self.transactions
+            or self.begun
             or self.staged
             or self.unstaged
             or self.client_id is not None
+            or self.run is not None
             or self.checkpoint
         )
 
@@ -123,10 +147,24 @@ class Snapshot:
     cursors: Iterable[tuple[int, int, CursorRecord]] = ()  # subscription, topic, cursor
     producers: Iterable[ProducerRecord] = ()
     recent: Iterable[Append] = ()  # appended since the producers were last written
+    skipped: Iterable[tuple[int, int, int]] = ()
     transactions: Iterable[tuple[str, int]] = ()
+    begun: Iterable[tuple[str, int]] = ()
     staged: Iterable[StagedRecord] = ()
+    runs: Iterable[tuple[int, str]] = ()
     client_id: int = 0
     position: int = 1
+    first_offset: int = 1
+    # The highest numbers ever given out, also of what is left out since it is damaged.
+    last_topic: int = 0
+    last_subscription: int = 0
+    last_staged: int = 0
+    # Where something was damaged that cannot be put right:
+    held: bool = False  # it is not known who waits for what, and nothing may be collected
+    doubtful: set[int] = field(
+        default_factory=set
+    )  # topics of which it is not known how far producers have come
+    lost_positions: int = 0  # so many at most are not known to be taken
 
 
 class Store(Protocol):
@@ -153,6 +191,9 @@ class Store(Protocol):
 
     async def measure(self, topic: int, start: int) -> int:
         """Bytes of payload from this offset on, or close to it."""
+
+    async def verify(self, staged: Sequence[int]) -> None:
+        """Raise `StoreDamaged` where one of these staged batches is not as it was written."""
 
     async def sweep(self) -> bool:
         """Free some of the space of released messages; true where more is left to free."""

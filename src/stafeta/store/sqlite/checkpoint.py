@@ -7,12 +7,12 @@ unfinished checkpoint is deleted at the next start.
 
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Iterable
 
 from stafeta.store.port import ProducerRecord
 from stafeta.store.sqlite import schema
-from stafeta.store.sqlite.pages import Runs, blocks, count, from_first, pages
+from stafeta.store.sqlite.forgotten import Firsts
+from stafeta.store.sqlite.pages import Runs, count, from_first, pages
 from stafeta.store.sqlite.recent import RecentRuns
 
 SLICE = 2000  # runs written with one commit, or a few more
@@ -23,14 +23,22 @@ SECONDS = 30.0  # after which it is done in any case: until then no space is giv
 class Checkpoint:
     """Used by the writer's thread alone, but for `ready`."""
 
-    def __init__(self, connection: sqlite3.Connection, recent: RecentRuns, rows: int) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        recent: RecentRuns,
+        rows: int,
+        firsts: Firsts,
+        covered: int,
+    ) -> None:
         self._connection = connection
         self._recent = recent
         self._rows = rows
+        self._firsts = firsts  # by topic, the first offset kept
+        self.covered = covered  # the last block that the index on disk has
         self._topics: list[tuple[int, Runs]] | None = None  # what it writes, while one is under way
         self._written = 0  # of these topics
         self._last = 0  # the last block it covers
-        self._released: dict[int, int] = {}  # by topic, the first offset kept, where it moved since it began
         self._since = time.monotonic()
 
     @property
@@ -54,10 +62,10 @@ class Checkpoint:
         self._topics = self._recent.begin()
         self._written = 0
         self._last = block
-        self._released = {}
 
-    def write_slice(self, limit: int = SLICE) -> int:
+    def write_slice(self, limit: int | None = None) -> int:
         """Call within a transaction, and `wrote` with the result once it is committed."""
+        limit = SLICE if limit is None else limit
         if not self.under_way:
             return 0
         assert self._topics is not None
@@ -76,29 +84,22 @@ class Checkpoint:
         self._written += topics
 
     def _kept(self, topic: int, runs: Runs) -> Runs:
-        first = self._released.get(topic)
-        return runs if first is None else from_first(runs, first)
+        return from_first(runs, self._firsts.kept_from(topic))
 
-    def released(self, topic: int, first: int) -> None:
-        self._recent.release(topic, first)
-        if self._topics is not None:
-            self._released[topic] = first
-
-    def finish(self, producers: Iterable[ProducerRecord], position: int) -> int:
+    def finish(
+        self, producers: Iterable[ProducerRecord], forgotten: Iterable[tuple[int, str]], position: int
+    ) -> int:
         """The last step, within a transaction; call `wrote` and `finished` once it is committed."""
         assert self._topics is not None
         many = self._connection.executemany
         written = self.write_slice(1 << 62)
-        shares: Counter[int] = Counter()
-        for topic, runs in self._topics:
-            shares.update(blocks(self._kept(topic, runs)))
-        many(schema.SET_SHARE, shares.items())
-        many(schema.DROP_BLOCK, [(block,) for block in self._recent.blocks if block not in shares])
         many(schema.SET_PRODUCER, producers)
+        many(schema.DROP_PRODUCER, forgotten)
         many(schema.SET_META, [("checkpoint", self._last), ("position", position), ("unfinished", 0)])
         return written
 
     def finished(self) -> None:
         self._recent.finish()
+        self.covered = self._last
         self._topics = None
         self._since = time.monotonic()

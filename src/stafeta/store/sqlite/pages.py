@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from stafeta.store.blocks import Run
+from stafeta.store.sqlite.seals import Row, opened
 
 WIDTH = len(Run._fields) - 1
 PAGE = 16 * WIDTH  # as many as fit a row that SQLite keeps in one piece
@@ -36,8 +37,17 @@ def pages(topic: int, runs: Runs) -> Iterator[PageRow]:
         yield topic, page[0], page[-6] + page[-5], page[-4], page.tobytes()
 
 
-def unpack(topic: int, page: bytes) -> list[Run]:
-    runs = array("q", page)
+def opened_page(row: Row) -> list[Run]:
+    """The runs of a row of the index, none where it is damaged: whoever looks for them finds a gap."""
+    values = opened("page", row)
+    if values is None:
+        return []
+    topic, _, _, _, packed = values
+    return runs_in(topic, packed)
+
+
+def runs_in(topic: int, packed: bytes) -> list[Run]:
+    runs = array("q", packed)
     return between(topic, runs, 0, count(runs))
 
 

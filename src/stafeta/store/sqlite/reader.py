@@ -1,8 +1,10 @@
 """Finding messages: from offset to run, from run to block, from block to batch."""
 
 import sqlite3
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,50 +13,88 @@ import pyarrow.compute as pc
 from stafeta.columns import Block, ColumnBatch, joined
 from stafeta.errors import StoreDamaged
 from stafeta.message import PAYLOAD, TIME, Batch
-from stafeta.store.blocks import Run, batch_of, decode, runs_of, verify
+from stafeta.store.blocks import Run, batch_of, decode, runs_of, verified
 from stafeta.store.sqlite import schema, segments
-from stafeta.store.sqlite.pages import unpack
+from stafeta.store.sqlite.pages import opened_page
 from stafeta.store.sqlite.recent import RecentRuns
+from stafeta.store.sqlite.seals import opened
 
 CACHE = 32 << 20
+RUN = 300  # bytes that a run takes in it
 WHOLE = 2 << 20  # bytes up to which a batch is handed out as it is, however little was asked for
 
 
 def load(
-    folder: Path, id_: int, header: bytes, content: bytes, checksum: int, segment: int | None
+    folder: Path,
+    id_: int,
+    header: bytes,
+    content: bytes,
+    checksum: int,
+    segment: int | None,
+    put_right: Callable[[int], None] = lambda id_: None,
 ) -> tuple[Block, list[Run]]:
-    try:
-        body = segments.read(folder, segment, content)
-    except FileNotFoundError:
-        raise segments.missing(folder, id_, segment) from None
-    verify(id_, header, body, checksum)
-    return decode(header, body), runs_of(id_, header)
+    """A block as it was written; StoreDamaged where it is not. `put_right` is told where that took a flipped bit."""
+    stored = header, segments.read(folder, id_, segment, content)
+    whole = verified(id_, *stored, checksum)
+    if whole != stored:
+        put_right(id_)
+    header, body = whole
+    return decode(id_, header, body), runs_of(id_, header)
+
+
+def check_block(folder: Path, connection: sqlite3.Connection, block: int) -> None:
+    """Raises StoreDamaged where a block is not as it was written."""
+    row = connection.execute(schema.GET_BLOCK, (block,)).fetchone()
+    if row is not None:
+        load(folder, block, *row)
 
 
 class Reader:
     """Used by the reader's thread alone."""
 
     def __init__(
-        self, folder: Path, connection: sqlite3.Connection, recent: RecentRuns, names: Mapping[int, str]
+        self,
+        folder: Path,
+        connection: sqlite3.Connection,
+        recent: RecentRuns,
+        names: Mapping[int, str],
+        firsts: Mapping[int, int],
+        ends: Mapping[int, tuple[int, int, int]],
+        skipped: Mapping[int, Sequence[tuple[int, int]]],
     ) -> None:
         self._folder = folder
         self._connection = connection
         self._recent = recent
         self._names = names
-        self._cache: OrderedDict[int, tuple[Block, int]] = OrderedDict()
+        self._firsts = firsts  # of each topic the first offset kept: what lies below may be gone
+        self._ends = ends  # of each topic the next offset, and more
+        self._skipped = skipped  # of each topic ranges that are damaged, and passed over
+        self._cache: OrderedDict[int, tuple[Block, list[Run], int]] = OrderedDict()  # and their sizes
         self._cached = 0
 
     def read(self, topic: int, start: int, stop: int, size: int) -> Sequence[Batch]:
         batches: list[ColumnBatch] = []
-        while start < stop and size > 0:
+        stop = min(stop, self._ends.get(topic, (0,))[0])
+        try:
+            self._read(topic, start, stop, size, batches)
+        except StoreDamaged:
+            if not batches:  # else what comes before the damage is whole, and the damage is told next time
+                raise
+        return joined(batches)
+
+    def _read(self, topic: int, start: int, stop: int, size: int, batches: list[ColumnBatch]) -> None:
+        while (start := self._past_skipped(topic, start)) < stop and size > 0:
             # In this order: a checkpoint between the two only moves runs from the first to the second.
             recent = self._recent.find(topic, start)
             limit = min(stop, recent[0].base) if recent else stop
             runs = self._runs(topic, start, limit) or recent
-            if not runs or runs[0].base >= stop:
-                break
+            if not runs or runs[0].base > start:
+                start = self._after_gap(topic, start, min(runs[0].base, stop) if runs else stop)
+                continue
             for run in runs:
-                block = self._block(run)
+                if run.base > start:
+                    break  # there is a gap: it is looked at before what comes after it
+                block = self._block(run, start)
                 if block is not None:
                     batch = self._batch(block, run).cut(start, stop)
                     if batch.size > max(size, WHOLE):  # a reader of many topics wants little of each
@@ -63,11 +103,38 @@ class Reader:
                     size -= batch.size
                     if batch.end < min(run.end, stop):
                         size = 0
-                # Where there is none, it was collected since the run was found, and nobody waits for it.
                 start = run.end
-                if start >= stop or size <= 0:
+                if start >= stop or size <= 0 or self._past_skipped(topic, start) != start:
                     break
-        return joined(batches)
+
+    def _past_skipped(self, topic: int, start: int) -> int:
+        for first, end in self._skipped.get(topic, ()):
+            if first <= start < end:
+                start = end
+        return start
+
+    def _after_gap(self, topic: int, start: int, stop: int) -> int:
+        """Where to go on, since the index has nothing of these offsets: they were collected, or it is damaged."""
+        first = self._firsts.get(topic, 0)
+        if start < first:
+            return first
+        raise self._unreadable(
+            topic,
+            start,
+            stop,
+            "the store's index does not have them; `stafeta check --repair` may bring them back",
+        )
+
+    def _unreadable(self, topic: int, start: int, stop: int, why: str) -> StoreDamaged:
+        name = self._names[topic]
+        which = f"message {start}" if stop == start + 1 else f"messages {start} to {stop - 1}"
+        return StoreDamaged(
+            f"The {which} of {name!r} cannot be read: {why.removesuffix('.')}. To go on past them: "
+            f"`stafeta skip {name} {start}-{stop - 1}`.",
+            name,
+            start,
+            stop,
+        )
 
     def _batch(self, block: Block, run: Run) -> ColumnBatch:
         return batch_of(self._names[run.topic], block, run)
@@ -76,36 +143,65 @@ class Reader:
         if start >= limit:
             return []
         pages = self._connection.execute(schema.PAGES_FROM, (topic, topic, start, start, limit))
-        runs = [run for (page,) in pages for run in unpack(topic, page)]
+        runs = [run for page in pages for run in opened_page(page)]
         return [run for run in runs if run.end > start and run.base < limit]
 
-    def _block(self, run: Run) -> Block | None:
+    def _block(self, run: Run, start: int) -> Block | None:
+        """The block of a run; None where it was collected since the run was found, and nobody waits for it."""
+        try:
+            block, runs = self._cached_block(run)
+            if run not in runs:
+                raise StoreDamaged(f"stored batch {run.block} does not have them, as the store's index says")
+        except StoreDamaged as error:
+            if run.end <= self._firsts.get(run.topic, 0):
+                return None
+            raise self._unreadable(run.topic, max(start, run.base), run.end, str(error)) from None
+        return block
+
+    def _cached_block(self, run: Run) -> tuple[Block, list[Run]]:
         cached = self._cache.get(run.block)
         if cached is not None:
             self._cache.move_to_end(run.block)
-            return cached[0]
-        row = self._connection.execute(schema.GET_BLOCK, (run.block,)).fetchone()
-        if row is None:
-            if run == self._recent.at(run.topic, run.base) or run in self._runs(run.topic, run.base, run.end):
-                raise StoreDamaged(
-                    f"Stored batch {run.block} is missing, which holds offsets {run.base} to {run.end - 1} of topic "
-                    f"{self._names[run.topic]}. Restore the data folder from a copy."
-                )
-            return None
+            return cached[:2]
         try:
-            block, _ = load(self._folder, run.block, *row)
-        except StoreDamaged:
-            if self._connection.execute(schema.GET_BLOCK, (run.block,)).fetchone() is None:
-                return None  # it was collected meanwhile, and its segment with it
-            raise
-        size = block.columns[PAYLOAD].nbytes
-        self._cache[run.block] = block, size
+            row = self._connection.execute(schema.GET_BLOCK, (run.block,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_CORRUPT:
+                raise
+            row = None
+        if row is None:
+            raise StoreDamaged(f"stored batch {run.block} is missing")
+        block, runs = load(self._folder, run.block, *row)
+        size = block.columns[PAYLOAD].nbytes + RUN * len(runs)
+        self._cache[run.block] = block, runs, size
         self._cached += size
         while self._cached > CACHE and len(self._cache) > 1:
-            self._cached -= self._cache.popitem(last=False)[1][1]
-        return block
+            self._cached -= self._cache.popitem(last=False)[1][2]
+        return block, runs
+
+    def verify(self, staged: int) -> None:
+        """Raises StoreDamaged where a staged batch is not as it was written."""
+        row = self._connection.execute(schema.GET_STAGED, (staged,)).fetchone()
+        if row is None:
+            return  # it is not there any more, which whoever commits it finds out
+        values = opened("staged", row)
+        if values is not None:
+            (content,) = self._connection.execute(schema.GET_STAGED_BODY, (staged,)).fetchone()
+            *_, segment, checksum = values
+            with suppress(StoreDamaged):
+                if zlib.crc32(segments.read(self._folder, staged, segment, content)) == checksum:
+                    return
+        raise StoreDamaged(
+            f"Staged batch {staged} is damaged. Abort its transaction, and stage and commit it again."
+        )
 
     def horizon(self, topic: int, before: int | None, size: int | None) -> int:
+        try:
+            return self._horizon(topic, before, size)
+        except StoreDamaged:
+            return 1  # which messages are how old is not known: all of them stay
+
+    def _horizon(self, topic: int, before: int | None, size: int | None) -> int:
         last = self._run_at(topic, 1 << 62)
         if last is None:
             return 1
@@ -138,9 +234,9 @@ class Reader:
         while offset < last.end:
             # Of the first run the latest time may be that of a message which is collected by now.
             run = self._run_at(topic, offset)
-            block = None if run is None else self._block(run)
+            block = None if run is None else self._readable(run)
             if run is None or block is None:
-                break
+                break  # whoever reads there is told why that does not go
             batch = self._batch(block, run).cut(offset, run.end)
             times = batch.array(TIME).cast(pa.int64())
             found = int(pc.index(pc.greater_equal(times, pa.scalar(time)), pa.scalar(True)).as_py())
@@ -150,12 +246,24 @@ class Reader:
         return offset
 
     def measure(self, topic: int, start: int) -> int:
+        try:
+            return self._measure(topic, start)
+        except StoreDamaged:
+            return 0
+
+    def _measure(self, topic: int, start: int) -> int:
         last, run = self._run_at(topic, 1 << 62), self._run_at(topic, start)
         if last is None or run is None or start >= last.end:
             return 0
-        block = self._block(run)
+        block = self._readable(run)
         within = 0 if block is None else self._batch(block, run).cut(start, run.end).size
         return last.size - run.size + within
+
+    def _readable(self, run: Run) -> Block | None:
+        try:
+            return self._block(run, run.base)
+        except StoreDamaged:
+            return None
 
     def _run_at(self, topic: int, offset: int) -> Run | None:
         """The last run that begins at or below the offset."""
@@ -163,4 +271,11 @@ class Reader:
         if recent is not None:
             return recent
         page = self._connection.execute(schema.PAGE_AT, (topic, offset)).fetchone()
-        return None if page is None else [run for run in unpack(topic, page[0]) if run.base <= offset][-1]
+        if page is None:
+            return None
+        runs = opened_page(page)
+        if not runs:
+            raise StoreDamaged(
+                f"The index of {self._names[topic]!r} is damaged: `stafeta check --repair` makes it whole."
+            )
+        return next((run for run in reversed(runs) if run.base <= offset), None)

@@ -10,7 +10,6 @@ from stafeta.store.sqlite.pages import Runs, append, before, between, from_first
 class _Generation:
     def __init__(self) -> None:
         self.runs: dict[int, Runs] = {}  # by topic
-        self.blocks: set[int] = set()
         self.rows = 0
 
 
@@ -30,14 +29,8 @@ class RecentRuns:
         """How many rows of how many topics no checkpoint has begun to write."""
         return self._new.rows, len(self._new.runs)
 
-    @property
-    def blocks(self) -> set[int]:
-        """The blocks that the checkpoint under way covers."""
-        return self._old.blocks
-
-    def add(self, block: int, runs: Iterable[Run]) -> None:
+    def add(self, runs: Iterable[Run]) -> None:
         with self._lock:
-            self._new.blocks.add(block)
             self._new.rows += append(self._new.runs, runs)
 
     def find(self, topic: int, start: int, limit: int = 256) -> list[Run]:
@@ -62,7 +55,7 @@ class RecentRuns:
         return None
 
     def release(self, topic: int, first: int) -> None:
-        """Forget the runs wholly below `first`; their blocks stay until the checkpoint."""
+        """Forget the runs wholly below `first`."""
         with self._lock:
             for generation in (self._old, self._new):
                 runs = generation.runs.pop(topic, None)
@@ -73,13 +66,8 @@ class RecentRuns:
     def begin(self) -> list[tuple[int, Runs]]:
         """A checkpoint begins: all there is, in the order of the index."""
         with self._lock:
-            if self._old.blocks:  # one was begun and given up
-                for topic, runs in self._new.runs.items():
-                    self._old.runs.setdefault(topic, Runs("q")).extend(runs)
-                self._old.blocks |= self._new.blocks
-            else:
-                self._old = self._new
-            self._new = _Generation()
+            assert not self._old.runs
+            self._old, self._new = self._new, _Generation()
             return sorted(self._old.runs.items())
 
     def finish(self) -> None:

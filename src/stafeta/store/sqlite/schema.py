@@ -1,11 +1,51 @@
-"""The database's schema, its versions, and every statement that is run against it."""
+"""The database's schema, its versions, and every statement that is run against it.
+
+Each row but those of blocks ends with a checksum of its table's name and its values, `sum`, which the function `seal`
+makes (seals.py). Blocks have theirs in their headers (blocks.py).
+"""
+# ruff: noqa: S608 - all that is put into statements is named here
 
 APPLICATION_ID = 0x53544146  # "STAF"
+PREFIXES = ("flight/", "counter/")  # that names of producers have since version 4
+
+# The columns that a row's checksum covers. Of a staged batch the body has a checksum of its own, which is one of them.
+SEALED = {
+    "meta": ("key", "value"),
+    "topic": ("id", "name", "first", "next", "present", "keeps_last"),
+    "subscription": ("id", "client", "filter", "start", "durable"),
+    "cursor": ("subscription", "topic", "floor"),
+    "acked": ("subscription", "topic", "start", "stop"),
+    "skipped": ("topic", "start", "stop"),
+    "forgotten": ("start", "stop"),
+    "producer": ("topic", "producer", "state"),
+    "staged": (
+        "id", "producer", "counter", "part", "topic", "count", "size", "time", "constants", "segment", "checksum"
+    ),
+    "done": ("producer", "counter"),
+    "begun": ("producer", "attempt"),
+    "run": ("start", "id"),
+    "page": ("topic", "base", "end", "last_block", "runs"),
+}  # fmt: skip
+
+
+def _sealed(table: str) -> str:
+    """Gives the rows that a table has their checksums."""
+    return f"UPDATE {table} SET sum = seal('{table}', {', '.join(SEALED[table])});"
+
+
+def _put(table: str, changed: str = "", insert: str = "INSERT") -> str:
+    """Inserts a row with its checksum; where its key is there, what may have changed is set."""
+    numbers = ", ".join(f"?{n}" for n in range(1, len(SEALED[table]) + 1))
+    insert = f"{insert} INTO {table} VALUES ({numbers}, seal('{table}', {numbers}))"
+    sets = ", ".join(f"{column} = excluded.{column}" for column in (*changed.split(), "sum"))
+    return f"{insert} ON CONFLICT DO UPDATE SET {sets}" if changed else insert
+
 
 # One script a version. A database of version n is brought forward by the scripts after its n-th, in one transaction.
 MIGRATIONS = [
     """
-    -- Single values: the last client id given out, the next position, the last checkpointed block.
+    -- Single values: the last client id given out, the next position, the last checkpointed block, the last block that
+    -- collection has looked at.
     CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
     -- The log, in the order in which it was committed. Only ever appended to, or deleted from.
@@ -57,64 +97,146 @@ MIGRATIONS = [
     ALTER TABLE staged ADD COLUMN segment INTEGER;
     CREATE INDEX block_segment ON block (segment) WHERE segment IS NOT NULL;
     """,
+    """
+    -- Whether a block may go is decided by its own header. From this version on a header ends with its checksum.
+    DROP TABLE share;
+
+    -- Ranges above a cursor's floor that are done: a row each, so that a change costs what it changes.
+    CREATE TABLE acked (
+        subscription INTEGER NOT NULL, topic INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
+        PRIMARY KEY (subscription, topic, start)
+    ) WITHOUT ROWID;
+    INSERT INTO acked SELECT subscription, topic, json_extract(value, '$[0]'), json_extract(value, '$[1]')
+        FROM cursor, json_each(cursor.above);
+    ALTER TABLE cursor DROP COLUMN above;
+
+    -- Names of producers are a door's own, and counters are not sequences: whose a name was before, nobody knows.
+    INSERT OR IGNORE INTO producer SELECT topic, 'flight/' || producer, state FROM producer
+        UNION ALL SELECT topic, 'counter/' || producer, state FROM producer;
+    UPDATE staged SET producer = 'flight/' || producer;
+    CREATE TABLE renamed AS SELECT 'flight/' || producer, counter FROM done;
+    DELETE FROM done;
+    INSERT INTO done SELECT * FROM renamed;
+    DROP TABLE renamed;
+
+    -- Offsets whose messages are damaged, and that readers pass over since they were told to.
+    CREATE TABLE skipped (
+        topic INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL, PRIMARY KEY (topic, start)
+    ) WITHOUT ROWID;
+
+    -- Numbers of removed topics that are not remembered any more, in ranges.
+    CREATE TABLE forgotten (start INTEGER PRIMARY KEY, stop INTEGER NOT NULL) WITHOUT ROWID;
+
+    -- That names are unique the broker sees to: an index of them would be one more thing that can be damaged.
+    ALTER TABLE topic RENAME TO topic_before;
+    CREATE TABLE topic (
+        id INTEGER PRIMARY KEY, name TEXT NOT NULL, first INTEGER NOT NULL, next INTEGER NOT NULL,
+        present INTEGER NOT NULL, keeps_last INTEGER NOT NULL
+    );
+    INSERT INTO topic SELECT * FROM topic_before;
+    DROP TABLE topic_before;
+    """
+    + "".join(
+        f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;\n{_sealed(table)}\n"
+        for table in SEALED
+        if table not in ("begun", "run")
+    ),
+    """
+    -- The last attempt of each producer at a transaction: who has an earlier one has no more say.
+    CREATE TABLE begun (
+        producer TEXT PRIMARY KEY, attempt INTEGER NOT NULL, sum INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    """
+    -- The runs of brokers that have written the log: the position at which each began, and its id.
+    CREATE TABLE run (start INTEGER PRIMARY KEY, id TEXT NOT NULL, sum INTEGER NOT NULL);
+    """,
 ]
 
 # --- at start-up
 
-TOPICS = """
-    SELECT id, name, first, next, present, keeps_last,
-        (SELECT runs FROM page WHERE topic = topic.id ORDER BY base DESC LIMIT 1)
-    FROM topic
+ROWS = {table: f"SELECT {', '.join(columns)}, sum FROM {table}" for table, columns in SEALED.items()}
+PUT = {table: _put(table, insert="INSERT OR IGNORE") for table in SEALED}  # the first of several stays
+LAST_PAGES = """
+    SELECT page.topic, page.base, page.end, page.last_block, page.runs, page.sum FROM topic
+    JOIN page ON page.topic = topic.id AND page.base = (SELECT max(base) FROM page WHERE topic = topic.id)
 """
-SUBSCRIPTIONS = "SELECT id, client, filter, start, durable FROM subscription"
-CURSORS = "SELECT subscription, topic, floor, above FROM cursor"
-PRODUCERS = "SELECT topic, producer, state FROM producer"
-STAGED = "SELECT id, producer, counter, part, topic, count, size, time FROM staged"
-DONE = "SELECT producer, counter FROM done"
-META = "SELECT key, value FROM meta"
-HEADERS_AFTER = "SELECT id, header FROM block WHERE id > ? ORDER BY id"
-BLOCKS_AFTER = "SELECT id, header, body, checksum, segment FROM block WHERE id > ? ORDER BY id"
+# The topics that the index has, each found by one look at it.
+INDEXED_TOPICS = """
+    WITH RECURSIVE indexed (topic) AS (
+        SELECT min(topic) FROM page
+        UNION ALL SELECT (SELECT min(page.topic) FROM page WHERE page.topic > indexed.topic) FROM indexed
+            WHERE indexed.topic IS NOT NULL
+    ) SELECT topic FROM indexed WHERE topic IS NOT NULL
+"""
+# Of what is damaged, too; where that is no number any more, it does not count.
+LAST_TOPIC = """
+    SELECT max(id) FROM (
+        SELECT id FROM topic UNION ALL SELECT max(topic) FROM page
+        UNION ALL SELECT topic FROM cursor UNION ALL SELECT topic FROM producer UNION ALL SELECT topic FROM skipped
+    ) WHERE typeof(id) = 'integer'
+"""
+LAST_SUBSCRIPTION = """
+    SELECT max(id) FROM (SELECT id FROM subscription UNION ALL SELECT subscription FROM cursor)
+    WHERE typeof(id) = 'integer'
+"""
+LAST_STAGED = "SELECT coalesce(max(id), 0) FROM staged"
+# Whatever damage makes of a value, it is of the type that it should be.
+_HEADER = "coalesce(CAST(header AS BLOB), x'')"
+_BODY = "coalesce(CAST(body AS BLOB), x'')"
+_SEGMENT = "CAST(segment AS INTEGER)"
+_BLOCK = f"{_HEADER}, {_BODY}, coalesce(CAST(checksum AS INTEGER), 0), {_SEGMENT}"
+HEADERS_AFTER = f"SELECT id, {_HEADER} FROM block WHERE id > ? ORDER BY id"
+BLOCKS_AFTER = f"SELECT id, {_BLOCK} FROM block WHERE id > ? ORDER BY id"
 LAST_BLOCK = "SELECT coalesce(max(id), 0) FROM block"
 
 # --- one commit
 
-SET_META = "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+SET_META = _put("meta", "value")
 ADD_BLOCK = "INSERT INTO block (id, header, segment, body, checksum) VALUES (?, ?, ?, ?, ?)"
-SET_TOPIC = """
-    INSERT INTO topic VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE
-    SET first = excluded.first, next = excluded.next, present = excluded.present, keeps_last = excluded.keeps_last
-"""
-SET_SUBSCRIPTION = """
-    INSERT INTO subscription VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET durable = excluded.durable
-"""
+SET_TOPIC = _put("topic", "first next present keeps_last")
+SET_SUBSCRIPTION = _put("subscription", "start durable")
 DROP_SUBSCRIPTION = "DELETE FROM subscription WHERE id = ?"
 DROP_CURSORS_OF = "DELETE FROM cursor WHERE subscription = ?"
-SET_CURSOR = """
-    INSERT INTO cursor VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET floor = excluded.floor, above = excluded.above
-"""
+DROP_ACKED_OF = "DELETE FROM acked WHERE subscription = ?"
+SET_CURSOR = _put("cursor", "floor")
 DROP_CURSOR = "DELETE FROM cursor WHERE subscription = ? AND topic = ?"
-SET_DONE = "INSERT INTO done VALUES (?, ?) ON CONFLICT DO UPDATE SET counter = excluded.counter"
+DROP_ACKED = "DELETE FROM acked WHERE subscription = ? AND topic = ?"
+DROP_ACKED_AT = "DELETE FROM acked WHERE subscription = ? AND topic = ? AND start = ?"
+SET_ACKED = _put("acked", "stop")
+SET_SKIPPED = _put("skipped", "stop")
+SET_FORGOTTEN = _put("forgotten", "stop")
+DROP_FORGOTTEN = "DELETE FROM forgotten WHERE start = ?"
+DROP_TOPIC = "DELETE FROM topic WHERE id = ?"
+DROP_PRODUCERS_OF = "DELETE FROM producer WHERE topic = ?"
+DROP_SKIPPED_OF = "DELETE FROM skipped WHERE topic = ?"
+SET_DONE = _put("done", "counter")
+SET_BEGUN = _put("begun", "attempt")
+SET_RUN = _put("run", "id")
 ADD_STAGED = """
-    INSERT INTO staged (id, producer, counter, part, topic, count, size, time, constants, segment, body, checksum)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO staged
+        (id, producer, counter, part, topic, count, size, time, constants, segment, checksum, body, sum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,
+        seal('staged', ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11))
 """
-GET_STAGED = "SELECT producer, count, size, constants, segment, body, checksum FROM staged WHERE id = ?"
+GET_STAGED = f"{ROWS['staged']} WHERE id = ?"
+GET_STAGED_BODY = f"SELECT {_BODY} FROM staged WHERE id = ?"
 DROP_STAGED = "DELETE FROM staged WHERE id = ?"
-SET_PRODUCER = "INSERT INTO producer VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET state = excluded.state"
-ADD_PAGE = "INSERT INTO page VALUES (?, ?, ?, ?, ?)"
-SET_SHARE = "INSERT OR REPLACE INTO share VALUES (?, ?)"
+SET_PRODUCER = _put("producer", "state")
+DROP_PRODUCER = "DELETE FROM producer WHERE topic = ? AND producer = ?"
+ADD_PAGE = _put("page")
 DROP_BLOCK = "DELETE FROM block WHERE id = ?"
 
 # --- reading
 
 # The page that holds an offset, and those after it. Bound: topic, topic, offset, offset, stop.
 PAGES_FROM = """
-    SELECT runs FROM page
+    SELECT topic, base, end, last_block, runs, sum FROM page
     WHERE topic = ? AND base >= coalesce((SELECT max(base) FROM page WHERE topic = ? AND base <= ?), ?) AND base < ?
     ORDER BY base LIMIT 16
 """
-PAGE_AT = "SELECT runs FROM page WHERE topic = ? AND base <= ? ORDER BY base DESC LIMIT 1"
-GET_BLOCK = "SELECT header, body, checksum, segment FROM block WHERE id = ?"
+PAGE_AT = f"{ROWS['page']} WHERE topic = ? AND base <= ? ORDER BY base DESC LIMIT 1"
+GET_BLOCK = f"SELECT {_BLOCK} FROM block WHERE id = ?"
 
 # --- giving space back
 
@@ -123,8 +245,10 @@ LIVE_SEGMENTS = """
     UNION SELECT segment FROM staged WHERE segment IS NOT NULL
 """
 
-PAGES_BELOW = "SELECT base, end, runs FROM page WHERE topic = ? AND base < ? ORDER BY base LIMIT ?"
+GET_HEADER = f"SELECT {_HEADER} FROM block WHERE id = ?"
+HEADERS_BETWEEN = f"""
+    SELECT id, {_HEADER}, coalesce(length(body), 0), {_SEGMENT} FROM block WHERE id > ? AND id <= ? ORDER BY id LIMIT ?
+"""
+PAGES_BELOW = f"{ROWS['page']} WHERE topic = ? AND base < ? ORDER BY base LIMIT ?"
 DROP_PAGE = "DELETE FROM page WHERE topic = ? AND base = ?"
 DROP_UNFINISHED = "DELETE FROM page WHERE last_block > ?"
-TAKE_SHARE = "UPDATE share SET runs = runs - ?2 WHERE block = ?1 RETURNING runs"
-DROP_SHARE = "DELETE FROM share WHERE block = ?"

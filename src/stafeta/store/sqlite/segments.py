@@ -8,7 +8,9 @@
 3. A segment goes when no block and nothing staged lies in it.
 """
 
+import errno
 import os
+import struct
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +18,8 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from stafeta.errors import StoreDamaged
+from stafeta.store.blocks import damaged
+from stafeta.store.sqlite.folder import sync_folder, sync_log
 
 FOLDER = "segments"
 SIZE = 64 << 20  # bytes after which a segment is full
@@ -32,41 +36,49 @@ class Place(NamedTuple):
     content: Any
 
 
-def read(folder: Path, segment: int | None, content: bytes) -> bytes:
-    """The body that a row stands for. FileNotFoundError where its segment has gone."""
+def read(folder: Path, block: int, segment: Any, content: Any) -> bytes:
+    """The body that a row stands for."""
+    if not isinstance(content, bytes) or not isinstance(segment, int | None):  # it is what another row has
+        raise damaged(block)
     if segment is None:
         return content
-    offset, length = _PLACE.unpack(content)
-    file = os.open(_path(folder, segment), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.pread(file, length, offset)
-    finally:
-        os.close(file)
+        offset, length = _PLACE.unpack(content)
+        file = os.open(path_of(folder, segment), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if offset >= 0 and 0 <= length <= os.fstat(file).st_size - offset:
+                return os.pread(file, length, offset)
+        finally:
+            os.close(file)
+        why = "it does not lie within it"
+    except (struct.error, FileNotFoundError) as error:
+        why = str(error)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        why = os.strerror(errno.EIO)
+    raise StoreDamaged(f"Stored batch {block} is damaged: it cannot be read from segment {segment} ({why}).")
 
 
-def missing(folder: Path, block: int, segment: int | None) -> StoreDamaged:
-    return StoreDamaged(
-        f"The file {_path(folder, segment or 0)} is missing, which holds stored batch {block}. "
-        "Restore the data folder from a copy."
-    )
-
-
-def _path(folder: Path, segment: int) -> Path:
+def path_of(folder: Path, segment: int) -> Path:
     return folder / FOLDER / f"{segment:08}"
+
+
+def present(folder: Path) -> list[int]:
+    """The segments that there are."""
+    place = folder / FOLDER
+    return [int(name) for name in os.listdir(place) if name.isdecimal()] if place.exists() else []
 
 
 class Segments:
     """Used by the writer's thread alone."""
 
-    def __init__(self, folder: Path, live: Container[int], *, worth: int) -> None:
-        """`live` are the segments in which something lies; the others go."""
+    def __init__(self, folder: Path, *, worth: int) -> None:
         self._folder = folder
         self._worth = worth
         self._file: int | None = None
         self._end = 0
-        self._last = 0
-        self.drop_except(live)
-        self._last = max(self._present(), default=0)
+        self._last = max(present(folder), default=0)
 
     def put(self, bodies: Sequence[Any]) -> list[Place]:
         """Where these bodies are from now on. If it raises, they are nowhere."""
@@ -104,25 +116,33 @@ class Segments:
         self.close()
         folder = self._folder / FOLDER
         folder.mkdir(exist_ok=True)
-        self._file = os.open(
-            _path(self._folder, self._last + 1),
-            os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC,
+        file = os.open(
+            path_of(self._folder, self._last + 1),
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
             0o644,
         )
         self._last += 1
+        try:
+            for place in (folder, self._folder):
+                sync_folder(place)
+        except OSError:
+            os.close(file)  # it may not be there after a loss of power: go on with another
+            raise
+        self._file = file
         self._end = 0
-        for place in (folder, self._folder):
-            _sync_folder(place)
 
     def drop_except(self, live: Container[int]) -> None:
         """Remove the files in which nothing lies."""
-        for segment in self._present():
-            if segment not in live and (segment != self._last or self._file is None):
-                _path(self._folder, segment).unlink(missing_ok=True)
-
-    def _present(self) -> list[int]:
-        folder = self._folder / FOLDER
-        return [int(name) for name in os.listdir(folder) if name.isdecimal()] if folder.exists() else []
+        unused = [
+            segment
+            for segment in present(self._folder)
+            if segment not in live and (segment != self._last or self._file is None)
+        ]
+        if unused:
+            # The commits that let go of them come first, also where commits do not wait for the disk.
+            sync_log(self._folder)
+        for segment in unused:
+            path_of(self._folder, segment).unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._file is not None:
@@ -134,11 +154,3 @@ def _write(file: int, body: Any) -> None:
     left = memoryview(body)
     while left:
         left = left[os.write(file, left) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

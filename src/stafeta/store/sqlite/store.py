@@ -4,43 +4,33 @@
 2. A commit appends blocks, which is sequential, and changes few small rows. What would touch a page for each topic or
    producer (the index of runs, the producers' counters) waits in memory for the checkpoint; after a crash it is made
    again from the headers of the blocks since then.
-3. A block goes when none of its runs is wanted, and only after its checkpoint, since until then it is all that
-   remembers its producers' counters.
+3. A block goes when its topics keep nothing of what its header names, and only after its checkpoint, since until then
+   it is all that remembers its producers' counters.
 """
 
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Literal, TypeVar
 
-import orjson
-
 from stafeta.message import Batch
-from stafeta.store.blocks import batch_of, runs_of
-from stafeta.store.port import (
-    Append,
-    CursorRecord,
-    Group,
-    ProducerRecord,
-    Snapshot,
-    StagedRecord,
-    SubscriptionRecord,
-    TopicRecord,
-)
-from stafeta.store.sqlite import schema
+from stafeta.store.port import Group, Snapshot
 from stafeta.store.sqlite.checkpoint import Checkpoint
-from stafeta.store.sqlite.folder import DATABASE, check_version, connect, lock, migrate, told
-from stafeta.store.sqlite.pages import unpack
-from stafeta.store.sqlite.reader import Reader, load
+from stafeta.store.sqlite.continuity import Continuity
+from stafeta.store.sqlite.folder import DATABASE, check_version, connect, lock, migrate, sync_log, told
+from stafeta.store.sqlite.forgotten import Firsts
+from stafeta.store.sqlite.loading import Loading
+from stafeta.store.sqlite.reader import Reader, check_block
 from stafeta.store.sqlite.recent import RecentRuns
 from stafeta.store.sqlite.segments import WORTH, Segments
-from stafeta.store.sqlite.sweeper import Sweeper, live_segments
+from stafeta.store.sqlite.sweeper import Sweeper
 from stafeta.store.sqlite.worker import Worker
-from stafeta.store.sqlite.writer import Ends, Writer
+from stafeta.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
@@ -69,6 +59,8 @@ class SqliteStore:
         self._read_thread = Worker("store-reader")
         self._copy_thread = Worker("store-copier")
         self._copying: asyncio.Future[None] | None = None
+        # Of two threads in one connection one waits inside SQLite, and Python's lock with it: all others would stop.
+        self._copier_lock = Lock()
         self._held: int | None = None
         self._connections: list[sqlite3.Connection] = []
 
@@ -87,75 +79,48 @@ class SqliteStore:
     def _open(self) -> Snapshot:
         self._held = lock(self._folder)
         try:
-            check_version(self._folder)
+            check_version(self._folder, durability=self._durability)
             writing = self._connect(read_only=False)
             migrate(writing)
-            snapshot, meta, ends = self._load(writing)
+            if self._durability == "fsync":
+                sync_log(self._folder)  # what is found here counts as stored from now on
+            loading = Loading(self._folder, writing, self._recent)
+            snapshot = loading.load()
             reading = self._connect(read_only=True)
             self._copier = self._connect(read_only=False)
         except BaseException:
             self._release()
             raise
         names = {topic.id: topic.name for topic in snapshot.topics}
-        self._checkpoint = Checkpoint(writing, self._recent, self._checkpoint_rows)
-        self._segments = Segments(self._folder, live_segments(writing), worth=self._segments_from)
-        self._writer = Writer(writing, self._recent, self._checkpoint, names, ends, meta, self._segments)
-        self._sweeper = Sweeper(writing, self._checkpoint, self._writer, self._segments)
-        self._reader = Reader(self._folder, reading, self._recent, names)
-        for topic in snapshot.topics:
-            if topic.first > 1:
-                self._sweeper.firsts[topic.id] = topic.first
+        meta, ends = loading.meta, loading.ends
+        self._skipped = loading.skipped
+        self._firsts = Firsts([(topic.id, topic.first) for topic in snapshot.topics], loading.forgotten)
+        self._checkpoint = Checkpoint(
+            writing, self._recent, self._checkpoint_rows, self._firsts, meta.get("checkpoint", 0)
+        )
+        self._segments = Segments(self._folder, worth=self._segments_from)
+        self._writer = Writer(
+            writing, self._recent, self._checkpoint, names, ends, meta, self._segments, loading.forgotten
+        )
+        self._sweeper = Sweeper(
+            writing,
+            self._checkpoint,
+            self._recent,
+            self._writer,
+            self._segments,
+            self._firsts,
+            meta.get("looked_at", 0),
+            lambda block: check_block(self._folder, writing, block),
+            Continuity(dict(self._firsts), {topic: end for topic, (end, *_) in ends.items()}, self._skipped),
+            loading.damage.say,
+        )
+        self._reader = Reader(self._folder, reading, self._recent, names, self._firsts, ends, self._skipped)
         return snapshot
 
     def _connect(self, *, read_only: bool) -> sqlite3.Connection:
         connection = connect(self._folder, durability=self._durability, read_only=read_only)
         self._connections.append(connection)
         return connection
-
-    def _load(self, connection: sqlite3.Connection) -> tuple[Snapshot, dict[str, int], Ends]:
-        meta: dict[str, int] = dict(connection.execute(schema.META).fetchall())
-        mark = meta.get("checkpoint", 0)
-        topics: dict[int, TopicRecord] = {}
-        ends: Ends = {}
-        if meta.get("unfinished"):
-            connection.execute(schema.DROP_UNFINISHED, (mark,))
-        for id_, name, first, next_, present, keeps_last, page in connection.execute(schema.TOPICS):
-            last = unpack(id_, page)[-1] if page else None
-            end, size, latest = (last.end, last.size, last.time) if last else (0, 0, 0)
-            topics[id_] = TopicRecord(id_, name, first, max(next_, end), bool(present), bool(keeps_last))
-            ends[id_] = (topics[id_].next, size, latest)
-        for id_, header in connection.execute(schema.HEADERS_AFTER, (mark,)):
-            runs = runs_of(id_, header)
-            self._recent.add(id_, [run for run in runs if run.end > topics[run.topic].first])
-            for run in runs:
-                ends[run.topic] = (max(ends[run.topic][0], run.end), run.size, run.time)
-        meta["block"] = max(mark, connection.execute(schema.LAST_BLOCK).fetchone()[0])
-        snapshot = Snapshot(
-            topics=[topic._replace(next=ends[topic.id][0]) for topic in topics.values()],
-            subscriptions=[
-                SubscriptionRecord(id_, client, filter_, start, bool(durable))
-                for id_, client, filter_, start, durable in connection.execute(schema.SUBSCRIPTIONS)
-            ],
-            cursors=[
-                (subscription, topic, CursorRecord(floor, _ranges(above)))
-                for subscription, topic, floor, above in connection.execute(schema.CURSORS)
-            ],
-            producers=[ProducerRecord(*row) for row in connection.execute(schema.PRODUCERS)],
-            recent=self._since(connection, mark, {id_: topic.name for id_, topic in topics.items()}),
-            transactions=connection.execute(schema.DONE).fetchall(),
-            staged=[StagedRecord(*row) for row in connection.execute(schema.STAGED)],
-            client_id=meta.get("client_id", 0),
-            position=meta.get("position", 1),
-        )
-        return snapshot, meta, ends
-
-    def _since(self, connection: sqlite3.Connection, mark: int, names: Mapping[int, str]) -> Iterator[Append]:
-        """What was appended after a block. One block at a time: together they may be more than fits into memory."""
-        with told(self._folder):
-            for id_, *row in connection.execute(schema.BLOCKS_AFTER, (mark,)):
-                block, runs = load(self._folder, id_, *row)
-                for run in runs:
-                    yield Append(run.topic, batch_of(names[run.topic], block, run))
 
     async def close(self) -> None:
         if self._held is None:
@@ -188,17 +153,23 @@ class SqliteStore:
 
     def _commit(self, group: Group) -> None:
         self._writer.commit(group)
+        for id_, start, stop in group.skipped:
+            self._skipped[id_] = sorted([*self._skipped.get(id_, ()), (start, stop)])
         for topic in group.topics.values():
-            if topic.first > 1:
-                self._sweeper.firsts[topic.id] = topic.first
+            if topic.first > self._firsts.get(topic.id, 0):
+                self._firsts[topic.id] = topic.first
+                if topic.first > 1:
+                    self._sweeper.released.add(topic.id)
+        for forgotten in group.forgotten_topics:
+            self._firsts.pop(forgotten, None)
         if self._wal_size() > WAL_LIMIT:
-            with suppress(sqlite3.Error):  # the commit is done, whatever becomes of this
+            with suppress(sqlite3.Error), self._copier_lock:
                 self._copier.execute("PRAGMA wal_checkpoint(RESTART)")
 
     def _wal_size(self) -> int:
         try:
             return os.stat(self._folder / f"{DATABASE}-wal").st_size
-        except FileNotFoundError:
+        except OSError:  # it is asked after a commit, which is done whatever becomes of this
             return 0
 
     def _copy_if_due(self, limit: int = WAL_COPY) -> None:
@@ -209,7 +180,8 @@ class SqliteStore:
             self._copying.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _copy(self) -> None:
-        self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        with self._copier_lock:
+            self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     async def sweep(self) -> bool:
         more = await self._on(self._write_thread, self._sweeper.sweep)
@@ -222,6 +194,10 @@ class SqliteStore:
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
         return list(await self._on(self._read_thread, partial(self._reader.read, topic, start, stop, size)))
 
+    async def verify(self, staged: Sequence[int]) -> None:
+        for id_ in staged:  # one by one, so that others can read meanwhile
+            await self._on(self._read_thread, partial(self._reader.verify, id_))
+
     async def locate(self, topic: int, time: int, first: int) -> int:
         return await self._on(self._read_thread, partial(self._reader.locate, topic, time, first))
 
@@ -230,7 +206,3 @@ class SqliteStore:
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         return await self._on(self._read_thread, partial(self._reader.horizon, topic, before, size))
-
-
-def _ranges(above: str) -> tuple[tuple[int, int], ...]:
-    return () if above == "[]" else tuple((a, b) for a, b in orjson.loads(above))

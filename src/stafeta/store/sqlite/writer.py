@@ -2,7 +2,7 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from operator import itemgetter
@@ -14,10 +14,12 @@ from stafeta.columns import ColumnBatch, joined
 from stafeta.errors import StoreConflict, StoreDamaged
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.blocks import Run, Told, checksum, encode_columns, encode_rows, make_header
-from stafeta.store.port import Append, Group, Promotion
+from stafeta.store.port import Append, CursorChange, Group, Promotion
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
+from stafeta.store.sqlite.forgotten import Forgotten
 from stafeta.store.sqlite.recent import RecentRuns
+from stafeta.store.sqlite.seals import opened
 from stafeta.store.sqlite.segments import Place, Segments
 
 BLOCK_ROWS = 1 << 15
@@ -52,6 +54,7 @@ class Writer:
         ends: Ends,
         meta: dict[str, int],
         segments: Segments,
+        forgotten: Forgotten,
     ) -> None:
         self._connection = connection
         self._recent = recent
@@ -59,6 +62,7 @@ class Writer:
         self._names = names  # shared with the reader, which looks names up in it
         self._ends = ends
         self._segments = segments
+        self._forgotten = forgotten
         self.last_block = meta["block"]
         self.position = meta.get("position", 1)
         self.written = 0  # bytes since it was last set to 0
@@ -80,18 +84,23 @@ class Writer:
                 self._insert(blocks)
                 self._state(group)
                 if group.checkpoint:
-                    slice_ = self._checkpoint.finish(group.producers, max(self.position, group.position))
+                    position = max(self.position, group.position)
+                    slice_ = self._checkpoint.finish(group.producers, group.forgotten, position)
                 else:
                     slice_ = self._checkpoint.write_slice()
         for topic in group.topics.values():
             self._names[topic.id] = topic.name
             self._ends.setdefault(topic.id, (topic.next, 0, 0))
         self._ends.update(ends)
+        for id_ in group.forgotten_topics:
+            self._forgotten.add(id_)
+            self._names.pop(id_, None)
+            self._ends.pop(id_, None)
         self.position = max(self.position, group.position)
         if blocks:
             self.last_block = blocks[-1].id
         for block in blocks:
-            self._recent.add(block.id, block.runs)
+            self._recent.add(block.runs)
         self._checkpoint.wrote(slice_)
         if group.checkpoint:
             self._checkpoint.finished()
@@ -152,10 +161,12 @@ class Writer:
         return Run(topic, base, rows, block, 0, max(latest, time), total + size)
 
     def _promoted(self, block: int, promotion: Promotion, ends: Ends) -> Made:
-        found = self._connection.execute(schema.GET_STAGED, (promotion.staged,)).fetchone()
+        row = self._connection.execute(schema.GET_STAGED, (promotion.staged,)).fetchone()
+        found = None if row is None else opened("staged", row)
         if found is None:
-            raise StoreDamaged(f"Staged batch {promotion.staged} is not in the store any more.")
-        producer, count, size, constants, segment, content, body_checksum = found
+            raise StoreDamaged(f"Staged batch {promotion.staged} is not in the store any more, or damaged.")
+        _, producer, _, _, _, count, size, _, constants, segment, body_checksum = found
+        (content,) = self._connection.execute(schema.GET_STAGED_BODY, (promotion.staged,)).fetchone()
         told = Told(orjson.loads(constants), {})
         latest = told.constants.pop("latest", promotion.time)
         told.constants.update(position=promotion.position, producer=producer, counter=None)
@@ -168,8 +179,8 @@ class Writer:
     def _insert(self, blocks: list[Made]) -> None:
         bodies = iter(self._segments.put([made.body for made in blocks if not isinstance(made.body, Place)]))
         for block, rows, told, runs, body, body_checksum in blocks:
-            header = make_header(rows, told, [(r[0], r[1], r[2], r[5], r[6]) for r in runs])
             segment, content = body if isinstance(body, Place) else next(bodies)
+            header = make_header(block, rows, told, [(r[0], r[1], r[2], r[5], r[6]) for r in runs], segment)
             row = (block, header, segment, content, checksum(header, body_checksum))
             self._connection.execute(schema.ADD_BLOCK, row)
             self.written += len(content) + len(header) + 4096
@@ -180,7 +191,7 @@ class Writer:
         for (staged, _), (constants, whole), (segment, content) in zip(
             group.staged, made, bodies, strict=True
         ):
-            row = (*staged, orjson.dumps(constants), segment, content, zlib.crc32(whole))
+            row = (*staged, orjson.dumps(constants), segment, zlib.crc32(whole), content)
             self._connection.execute(schema.ADD_STAGED, row)
             self.written += len(content)
 
@@ -191,22 +202,47 @@ class Writer:
             if subscription is None:
                 self._connection.execute(schema.DROP_SUBSCRIPTION, (id_,))
                 self._connection.execute(schema.DROP_CURSORS_OF, (id_,))
+                self._connection.execute(schema.DROP_ACKED_OF, (id_,))
             else:
                 self._connection.execute(schema.SET_SUBSCRIPTION, subscription)
         if group.cursors:
-            gone = [key for key, cursor in group.cursors.items() if cursor is None]
-            kept = [
-                (*key, cursor.floor, orjson.dumps(cursor.above).decode())
-                for key, cursor in group.cursors.items()
-                if cursor is not None
-            ]
-            many(schema.SET_CURSOR, kept)
-            many(schema.DROP_CURSOR, gone)
-            self.written += 4096 * len(group.cursors)
+            self._cursors(group.cursors)
+        many(schema.SET_SKIPPED, group.skipped)
+        if group.forgotten_topics:
+            self._forget(group.forgotten_topics)
+        if group.first_offset is not None:
+            self._connection.execute(schema.SET_META, ("first_offset", group.first_offset))
         many(schema.SET_DONE, group.transactions.items())
+        many(schema.SET_BEGUN, group.begun.items())
+        if group.run is not None:
+            self._connection.execute(schema.SET_RUN, group.run)
         many(schema.DROP_STAGED, [(id_,) for id_ in group.unstaged])
         if group.client_id is not None:
             self._connection.execute(schema.SET_META, ("client_id", group.client_id))
+
+    def _forget(self, topics: Iterable[int]) -> None:
+        ranges = self._forgotten.copy()  # until the transaction is done
+        for topic in topics:
+            self._connection.execute(schema.DROP_TOPIC, (topic,))
+            self._connection.execute(schema.DROP_PRODUCERS_OF, (topic,))
+            self._connection.execute(schema.DROP_SKIPPED_OF, (topic,))
+            joined, gone = ranges.add(topic)
+            if gone is not None:
+                self._connection.execute(schema.DROP_FORGOTTEN, (gone,))
+            self._connection.execute(schema.SET_FORGOTTEN, joined)
+
+    def _cursors(self, cursors: Mapping[tuple[int, int], CursorChange | None]) -> None:
+        many = self._connection.executemany
+        gone = [key for key, cursor in cursors.items() if cursor is None]
+        kept = [(*key, cursor) for key, cursor in cursors.items() if cursor is not None]
+        ranges = [(*key, start, stop) for *key, cursor in kept for start, stop in cursor.ranges.items()]
+        many(schema.DROP_CURSOR, gone)
+        many(schema.DROP_ACKED, gone)
+        many(schema.DROP_ACKED, [key for *key, cursor in kept if cursor.whole])
+        many(schema.SET_CURSOR, [(*key, cursor.floor) for *key, cursor in kept])
+        many(schema.DROP_ACKED_AT, [one[:3] for one in ranges if one[3] is None])
+        many(schema.SET_ACKED, [one for one in ranges if one[3] is not None])
+        self.written += 4096 * len(cursors) + 64 * len(ranges)
 
 
 def _encoded(batch: Batch) -> tuple[dict[str, Any], Any]:
