@@ -9,10 +9,10 @@ import json
 from decimal import Decimal
 
 from fuzz.target import Target
-from stafeta.broker.names import check_client, check_filter, check_name, matcher
 from stafeta.broker.trie import FilterTrie, NameTrie
 from stafeta.errors import InvalidMessage, InvalidName
 from stafeta.message import Kind, check_payload
+from stafeta.names import check_client, check_filter, check_name, matcher
 from tests.broker.model import matches
 
 _LEVELS = 8  # what the plain program can do in a moment, trying out everything

@@ -1,7 +1,9 @@
 """What can go wrong, each with a sentence that a person can act on."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+EXIT_FATAL: Final = 70  # the exit code of a broker that cannot go on
 
 
 class StafetaError(Exception):
@@ -61,7 +63,7 @@ class InvalidSchema(StafetaError):
 
 
 class TakenOver(StafetaError):
-    """Another connection reads in its place."""
+    """Another program, or another connection, has its place now."""
 
 
 class NoSuchTopic(StafetaError):
@@ -129,7 +131,14 @@ class StoreReadOnly(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """Stored bytes are not what was written."""
+    """Stored bytes are not what was written. Where it is known which messages that concerns: `topic`, and the offsets
+    from `start` up to, not including, `stop`."""
+
+    def __init__(self, sentence: str, topic: str = "", start: int = 0, stop: int = 0) -> None:
+        super().__init__(sentence)
+        self.topic = topic
+        self.start = start
+        self.stop = stop
 
 
 class StoreLocked(StoreError):
@@ -158,6 +167,10 @@ class Disconnected(StafetaError):
 
 class Untrusted(Disconnected):
     """Who answers at the broker's address is not known to be the broker."""
+
+
+class Forked(StafetaError):
+    """A client is used in a process that was forked from the one that made it."""
 
 
 class Cancelled(StafetaError):

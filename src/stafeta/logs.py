@@ -6,10 +6,13 @@ log.info("Listening.", extra=fields(address="127.0.0.1:9001"))
 
 import json
 import logging
+import os
 import re
 import sys
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
+
+from stafeta.errors import EXIT_FATAL
 
 _HANDLER = "stafeta"
 _LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
@@ -89,3 +92,11 @@ def _quoted(value: object) -> str:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def fatal(log: logging.Logger, sentence: str) -> NoReturn:
+    """Call where an exception is handled that leaves no way to go on. What was acknowledged is on disk, and a start
+    finds it there."""
+    log.critical("%s; the broker ends", sentence, exc_info=sys.exc_info())
+    logging.shutdown()
+    os._exit(EXIT_FATAL)

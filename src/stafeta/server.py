@@ -8,8 +8,9 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
@@ -17,15 +18,16 @@ import uvloop
 
 from stafeta import logs
 from stafeta.broker import Broker, Limits, Retention
-from stafeta.broker.names import matcher
 from stafeta.config import Config, Keep, TopicRule
 from stafeta.doors.devices.server import DevicesDoor
 from stafeta.doors.frames.server import FramesDoor
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.errors import ConfigError
+from stafeta.names import matcher
 from stafeta.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
+    from stafeta.doors.devices.sockets import Bound
     from stafeta.doors.flight.server import FlightDoor
 
 log = logging.getLogger("stafeta.server")
@@ -38,19 +40,27 @@ SWITCH_INTERVAL = 0.0005
 GC_THRESHOLDS = (10_000, 20, 1_000_000)
 GC_INTERVAL = 60.0
 
+OWN_FILES = 256  # that are not for the connections of a door
+
 # Where no configured rule says otherwise: nobody subscribes to the pipeline's reports, and its status is the last ones.
 OWN_RULES = (TopicRule("$sys/pipeline/#", Keep(messages=100)),)
 
 
-def run(config: Config, reload: Callable[[], Config], observer: Callable[[str], None] | None = None) -> int:
-    """Serve until SIGTERM or SIGINT. The observer is told which devices come and go."""
+def run(
+    config: Config,
+    reload: Callable[[], Config],
+    observer: Callable[[str], None] | None = None,
+    bound: "Sequence[Bound]" = (),
+) -> int:
+    """Serve until SIGTERM or SIGINT. The observer is told which devices come and go; the devices door takes sockets
+    that are bound already for the first of its addresses."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     logs.configure(config.log_format, config.log_level)
     _raise_file_limit()
     _keep_pandas_out()
     sys.setswitchinterval(SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        cut_off = runner.run(_serve(config, reload, observer))
+        cut_off = runner.run(_serve(config, reload, observer, bound))
     if cut_off:  # Python would wait for their threads, and they for their clients
         logging.shutdown()
         os._exit(0)
@@ -58,7 +68,10 @@ def run(config: Config, reload: Callable[[], Config], observer: Callable[[str], 
 
 
 async def _serve(
-    config: Config, reload: Callable[[], Config], observer: Callable[[str], None] | None
+    config: Config,
+    reload: Callable[[], Config],
+    observer: Callable[[str], None] | None,
+    bound: "Sequence[Bound]",
 ) -> bool:
     """Returns whether calls are left that do not end."""
     stopping = asyncio.Event()
@@ -78,7 +91,7 @@ async def _serve(
             extra=logs.fields(topics=len(broker.topics), clients=len(broker.clients)),
         )
         _settle_garbage(loop)
-        flight = await _open_doors(config, broker, closing, observer)
+        flight = await _open_doors(config, broker, closing, observer, bound)
         broker.collector.start(config.store.sweep)
         await stopping.wait()
         log.info("stopping")
@@ -91,11 +104,18 @@ async def _open_doors(
     broker: Broker,
     closing: contextlib.AsyncExitStack,
     observer: Callable[[str], None] | None,
+    bound: "Sequence[Bound]",
 ) -> "FlightDoor | None":
+    connections = _connections(config)
     if config.zeromq.listen:
         options = config.zeromq
         door = ZeroMQDoor(
-            broker, max_frame=options.max_frame, get_reply=options.get_reply, max_backlog=options.max_backlog
+            broker,
+            max_frame=options.max_frame,
+            get_reply=options.get_reply,
+            max_backlog=options.max_backlog,
+            max_connections=connections,
+            peer_timeout=config.limits.peer_timeout,
         )
         closing.push_async_callback(door.close)
         for address in config.addresses(options.listen):
@@ -106,15 +126,20 @@ async def _open_doors(
             broker,
             buffer=config.devices.buffer,
             receive_buffer=config.devices.receive_buffer,
-            max_connections=config.limits.max_connections,
+            max_connections=connections,
+            peer_timeout=config.limits.peer_timeout,
+            takeover=config.devices.takeover,
             observer=observer,
         )
         closing.push_async_callback(devices.close)
-        for address in config.addresses(config.devices.listen):
-            await devices.listen(address.host, address.port)
+        for address, sockets in zip_longest(config.addresses(config.devices.listen), bound):
+            await devices.listen(address.host, address.port, sockets)
     if config.frames.listen:
         frames = FramesDoor(
-            broker, buffer=config.frames.buffer, max_connections=config.limits.max_connections
+            broker,
+            buffer=config.frames.buffer,
+            max_connections=connections,
+            peer_timeout=config.limits.peer_timeout,
         )
         closing.push_async_callback(frames.close)
         for address in config.addresses(config.frames.listen):
@@ -130,6 +155,19 @@ async def _open_doors(
     return flight
 
 
+def _connections(config: Config) -> int:
+    """How many connections a door may have: what is configured, as far as the system has files for it."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = config.limits.max_connections
+    possible = max(files - OWN_FILES, 16)
+    if possible < most:
+        log.warning(
+            "doors take fewer connections than limits.max_connections says, since the system allows few open files",
+            extra=logs.fields(max_connections=most, taken=possible, files=files),
+        )
+    return min(most, possible)
+
+
 def _limits(config: Config) -> Limits:
     limits = config.limits
     return Limits(
@@ -138,6 +176,8 @@ def _limits(config: Config) -> Limits:
         lag=limits.max_lag,
         topics=limits.max_topics,
         subscriptions=limits.max_subscriptions,
+        gaps=limits.max_gaps,
+        producers=limits.max_producers,
     )
 
 

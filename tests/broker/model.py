@@ -26,6 +26,7 @@ class Model:
     draws: dict[tuple[str, str], list[tuple[int, bytes, int]]] = field(default_factory=dict)
     sequences: dict[tuple[str, str], int] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[str, str, bytes]]] = field(default_factory=dict)
+    attempt: int = 0  # at a transaction, the last that was begun
     done: dict[str, int] = field(default_factory=dict)
 
     def subscribed(self, name: str) -> bool:
@@ -72,6 +73,11 @@ class Model:
     def ack(self, client: str, filter_: str, name: str, offsets: set[int]) -> None:
         kept = [m for m in self.pending[client, filter_] if not (m[0] == name and m[1] in offsets)]
         self.pending[client, filter_] = kept
+
+    def begin(self, producer: str) -> int:
+        counter = self.done.get(producer, -1) + 1
+        self.staged.pop((producer, counter), None)
+        return counter
 
     def stage(self, producer: str, counter: int, part: str, name: str, payload: bytes) -> None:
         if counter > self.done.get(producer, -1):

@@ -5,10 +5,12 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from stafeta.errors import StoreFull
 from stafeta.store.memory import MemoryStore
 from stafeta.store.port import Group
-from stafeta.store.sqlite import SqliteStore
+from stafeta.store.sqlite import SqliteStore, checkpoint, pages, sweeper
 
 T = TypeVar("T")
 
@@ -47,3 +49,17 @@ class FailingSqlite(SqliteStore):
         self._release()
         for thread in (self._write_thread, self._read_thread, self._copy_thread):
             thread.shutdown()
+
+
+def shrink(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    """Lets slices and portions meet in every step."""
+    for module, name in (
+        (checkpoint, "SLICE"),
+        (checkpoint, "PER_TOPIC"),
+        (sweeper, "RUNS"),
+        (sweeper, "BUDGET"),
+        (sweeper, "BLOCKS"),
+        (sweeper, "SHARED"),
+    ):
+        monkeypatch.setattr(module, name, small)
+    monkeypatch.setattr(pages, "PAGE", 2 * pages.WIDTH)

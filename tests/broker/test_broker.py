@@ -216,3 +216,71 @@ def test_client_ids_are_never_given_twice(tmp_path: Path) -> None:
 
     assert run(work()) == [1, 2, 3, 5]
     assert run(work()) == [6, 7, 8, 10]
+
+
+def test_whoever_has_too_many_gaps_can_still_close_them() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        subscription = broker.subscribe("c", "t")
+        for _ in range(30):
+            broker.publish("t", b"x")
+        await broker.receipt()
+        topic = broker.topic("t")
+        broker.ack_all(subscription, topic, [(offset, offset + 1) for offset in range(2, 22, 2)])
+        broker.reconfigure(Limits(gaps=5), lambda name: None)
+        with pytest.raises(LimitReached, match="Acknowledge those from 1 on first"):
+            broker.ack(subscription, topic, 25, 26)
+        assert topic.cursors[subscription].gaps == 10
+        for offset in (9, 3, 1):
+            broker.ack(subscription, topic, offset, offset + 1)
+        assert topic.cursors[subscription].gaps == 7
+        await broker.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("name", ["$sys/x", "$sys/pipeline/x"])
+def test_what_is_the_brokers_own_is_not_published_to(name: str) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        with pytest.raises(InvalidName, match="the broker's own"):
+            broker.publish(name, b"x", create=True)
+        assert name not in broker.topics
+        broker.subscribe("c", name)
+        for publish in (
+            lambda: broker.publish(name, b"x"),
+            lambda: broker.publish_once(name, b"x", "p", 1),
+            lambda: broker.publish_sequence(name, [b"x"], "p", 1),
+        ):
+            with pytest.raises(InvalidName, match="the broker's own"):
+                publish()
+        assert broker.publish_all([(name, 3, b"x", "")]) == 1
+        await broker.close()
+
+    run(work())
+
+
+def test_positions_of_messages_that_were_not_stored_are_told_to_nobody(tmp_path: Path) -> None:
+    async def life() -> None:
+        store = FailingSqlite(tmp_path)
+        broker = await Broker.open(store)
+        broker.subscribe("keeper", "t")
+        broker.publish("t", b"stored")
+        await broker.receipt()
+        store.fails = True
+        for _ in range(5):
+            broker.publish("t", b"refused")
+        with pytest.raises(StoreFull):
+            await broker.receipt()
+        store.fails = False
+        wide = broker.subscribe("reader", "#")
+        await broker.receipt()
+        behind, mark = wide.start, broker.runs.mark(broker.visible_position - 1)
+        await broker.collector.stop()
+        store.crash()
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        broker.runs.check(mark)
+        assert broker.commits.position > behind, "else a reader takes what comes for what it has got"
+        await broker.close()
+
+    run(life())

@@ -10,17 +10,18 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
 from stafeta.doors.flight.intake import take
-from stafeta.errors import NoSuchTopic, NotStaged, NotSubscribed, OutOfSequence, StoreFull
+from stafeta.errors import NoSuchTopic, NotStaged, NotSubscribed, OutOfSequence, StoreFull, TakenOver
 from stafeta.store.sqlite import segments
 from tests.broker.model import Model
-from tests.broker.stores import FailingMemory, FailingSqlite
+from tests.broker.stores import FailingMemory, FailingSqlite, shrink
+from tests.soundness import assert_sound
 
 T = TypeVar("T")
 
@@ -160,6 +161,26 @@ class Lives(RuleBasedStateMachine):
         for payload in payloads:
             self.model.stage("query", counter, part, name, payload)
 
+    @rule()
+    def begin_stage(self) -> None:
+        self.clean = False
+        before = self.model.attempt
+        counter, self.model.attempt = self.broker.staging.begin("query")
+        assert counter == self.model.begin("query")
+        assert self.model.attempt > before
+        if before:
+            with pytest.raises(TakenOver):
+                self.broker.staging.commit("query", counter, None, before)
+
+    @rule(part=st.sampled_from("xy"), name=NAMES, payload=PAYLOADS)
+    def stage_attempt(self, part: str, name: str, payload: bytes) -> None:
+        self.clean = False
+        counter = self.model.done.get("query", -1) + 1
+        if self.model.attempt:
+            batch, attempt = columns(name, [payload]), self.model.attempt
+            self.broker.staging.stage_batch("query", counter, part, name, batch, attempt=attempt)
+            self.model.stage("query", counter, part, name, payload)
+
     @rule(counter=st.integers(0, 3), parts=st.sampled_from([None, ("x",), ("x", "y"), ("y", "x")]))
     def commit_stage(self, counter: int, parts: tuple[str, ...] | None) -> None:
         self.clean = False
@@ -259,37 +280,39 @@ class InMemory(Lives):
 
 
 class OnDisk(Lives):
-    def new_store(self) -> FailingSqlite:
-        if not hasattr(self, "folder"):
-            self.folder = Path(tempfile.mkdtemp())
-        return FailingSqlite(self.folder)
+    """Checkpoints, their slices and portions of sweeps meet at every step."""
 
-    def teardown(self) -> None:
-        super().teardown()
-        if hasattr(self, "folder"):
-            shutil.rmtree(self.folder)
-
-
-class InSegments(OnDisk):
-    """Every body in a file of its own kind, each of which is soon full."""
+    segments_from = 256 << 10
 
     def new_store(self) -> FailingSqlite:
         if not hasattr(self, "folder"):
             self.folder = Path(tempfile.mkdtemp())
             self.patch = pytest.MonkeyPatch()
             self.patch.setattr(segments, "SIZE", 2000)
-        return FailingSqlite(self.folder, segments_from=1)
+            shrink(self.patch, 1)
+        assert_sound(self.folder)
+        return FailingSqlite(self.folder, checkpoint_rows=1, segments_from=self.segments_from)
+
+    @rule()
+    def sweep(self) -> None:
+        self.commit()  # the loop runs, and with it whatever waits for a commit
+        self.run(self.store.sweep())
 
     def teardown(self) -> None:
         super().teardown()
-        if hasattr(self, "patch"):
+        if hasattr(self, "folder"):
             self.patch.undo()
+            assert_sound(self.folder)
+            shutil.rmtree(self.folder)
+
+
+class InSegments(OnDisk):
+    """And every body is in a file of its own kind, each of which is soon full."""
+
+    segments_from = 1
 
 
 TestInMemory = InMemory.TestCase
 TestInSegments = InSegments.TestCase
 TestOnDisk = OnDisk.TestCase
-_SETTINGS = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-TestInMemory.settings = settings(max_examples=150, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]
-TestInSegments.settings = settings(max_examples=40, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]
-TestOnDisk.settings = settings(max_examples=60, stateful_step_count=60, **_SETTINGS)  # type: ignore[arg-type]
+TestInMemory.settings = TestInSegments.settings = TestOnDisk.settings = settings(stateful_step_count=60)

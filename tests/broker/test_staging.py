@@ -3,7 +3,7 @@
 import pytest
 
 from stafeta.broker import Broker, Limits
-from stafeta.errors import LimitReached, OutOfSequence
+from stafeta.errors import LimitReached, OutOfSequence, StoreFull
 from stafeta.message import RowBatch
 from tests.broker.stores import FailingMemory, run
 
@@ -52,5 +52,41 @@ def test_a_batch_that_is_staged_again_is_staged_once() -> None:
         batches = await again.read(again.topic("a"), 1, 1 << 20)
         assert [payload for batch in batches for payload in batch.payloads] == [b"1", b"2", b"3", b"4", b"5"]
         await again.close()
+
+    run(work())
+
+
+def test_as_many_producers_of_transactions_are_remembered_as_may_be() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory(), Limits(producers=2))
+        for producer in ("a", "b"):
+            counter, attempt = broker.staging.begin(producer)
+            broker.staging.stage_batch(producer, counter, "p", "t", rows(b"x"), attempt=attempt)
+            await broker.staging.commit(producer, counter, attempt=attempt)
+        with pytest.raises(LimitReached, match="2 producers of transactions"):
+            broker.staging.begin("c")
+        broker.staging.stage_batch("c", 0, "p", "t", rows(b"x"))
+        with pytest.raises(LimitReached, match="2 producers of transactions"):
+            broker.staging.commit("c", 0)
+        assert broker.staging.begin("a")[0] == 1
+        await broker.close()
+
+    run(work())
+
+
+def test_a_transaction_whose_beginning_could_not_be_stored_is_not_remembered() -> None:
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store, Limits(producers=1))
+        store.fails = True
+        broker.staging.begin("a")
+        with pytest.raises(StoreFull):
+            await broker.receipt()
+        store.fails = False
+        _, attempt = broker.staging.begin("b")
+        broker.staging.stage_batch("b", 0, "p", "t", rows(b"x"), attempt=attempt)
+        await broker.staging.commit("b", 0, attempt=attempt)
+        assert broker.topic("t").visible == 2
+        await broker.close()
 
     run(work())

@@ -9,27 +9,49 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from stafeta.broker.clock import Clock
 from stafeta.broker.collector import Collector
-from stafeta.broker.commits import CommitLoop, Pending
-from stafeta.broker.cursor import Cursor
+from stafeta.broker.commits import CommitLoop, Pending, Share
+from stafeta.broker.cursor import Cursor, Span
 from stafeta.broker.feed import Feed
 from stafeta.broker.limits import Limits
 from stafeta.broker.log import Log, in_order
-from stafeta.broker.producer import REMEMBERED, Producer, repeated_of
+from stafeta.broker.producer import (
+    CounterProducer,
+    Producer,
+    SequenceProducer,
+    decode,
+    repeated_of,
+)
 from stafeta.broker.registry import Registry
+from stafeta.broker.runs import Runs
 from stafeta.broker.sessions import Sessions
 from stafeta.broker.staging import Staging
 from stafeta.broker.topic import Retention, Subscription, Topic
-from stafeta.errors import InvalidMessage, NoSuchOffset, StafetaError
+from stafeta.errors import (
+    InvalidMessage,
+    InvalidRequest,
+    LimitReached,
+    NoSuchOffset,
+    StafetaError,
+    StoreDamaged,
+)
 from stafeta.message import COUNTER, PRODUCER, ROW, Batch, Kind
+from stafeta.names import COUNTER_PREFIX, PIPELINE, RESERVED, check_producer, reserved
 from stafeta.store.port import Group, Promotion, Snapshot, Store
 
 if TYPE_CHECKING:
     from stafeta.columns import ColumnBatch
 
 log = logging.getLogger("stafeta.broker")
+
+FEW = 4 << 10  # bytes read at least of each of several topics
+AROUND = 1024  # messages read together, where some of them are acknowledged
+PIECE = 64  # bytes that a batch counts for beside its messages, however small it is
+MANY = 1000  # topics looked at before others get their turn, and messages that are put in order at once
 
 
 class Broker(Registry):
@@ -44,8 +66,16 @@ class Broker(Registry):
         self.staging = Staging(self)
         self.visible_position = 1  # that of the first message that is not durable yet
         self._store = store
-        self._time = 0
+        self._drawing: dict[
+            tuple[Topic, str], None
+        ] = {}  # those that draw counters, the longest silent first
+        self._clock = Clock()
+        self._loop = asyncio.get_running_loop()
+        self._turn, self._now = -1.0, 0
         self._position = 1  # after all that was replayed
+        self.runs = Runs((), 1)
+        self.started = time.monotonic()
+        self.began = 1  # the position at which this run began
 
     @classmethod
     async def open(
@@ -68,38 +98,47 @@ class Broker(Registry):
     def _recover(self, snapshot: Snapshot) -> None:
         topics = self._restore(snapshot)
         for topic_id, name, state in snapshot.producers:
-            self._producers(topics[topic_id])[name] = Producer.decode(state)
-            self._take(name)
+            self._add_producer(topics[topic_id], name, decode(name, state))
         for topic_id, batch in snapshot.recent:
             self._replay(topics[topic_id], batch)
+        for topic_id in snapshot.doubtful:
+            topics[topic_id].doubtful = True
         self.staging.recover(snapshot)
-        self.commits.position = self.visible_position = max(snapshot.position, self._position)
+        position = max(snapshot.position, self._position) + snapshot.lost_positions
+        self.visible_position = self.began = position
+        self.commits.begin_at(position)
+        self.runs = Runs(snapshot.runs, position)
+        self.commits.run = self.runs.current
 
     def _replay(self, topic: Topic, batch: Batch) -> None:
         """Learn again what a batch says of its producers."""
         self._position = max(self._position, batch.last_position + 1)
-        if batch.counted is not None:
-            self._replay_counted(topic, batch, batch.counted)
+        counted, name = batch.counted, batch.constant(PRODUCER)
+        if counted is not None and isinstance(name, str) and not name.startswith(COUNTER_PREFIX):
+            self._replay_sequence(topic, name, counted.start, batch.base, batch.count)
             return
         counters = batch.column(COUNTER)
         if counters.count(None) == batch.count:
             return
         columns = batch.column(PRODUCER), counters, batch.payloads
         for offset, (name, counter, payload) in enumerate(zip(*columns, strict=True), batch.base):
-            if isinstance(name, str) and isinstance(counter, int):
-                producer = self._producer(topic, name)
-                if offset > producer.reached:
-                    producer.record(counter, offset, (payload,))
-                    self.commits.recovered(topic, name)
+            if not isinstance(name, str) or not isinstance(counter, int):
+                continue
+            if not name.startswith(COUNTER_PREFIX):
+                self._replay_sequence(topic, name, counter, offset, 1)
+                continue
+            draws = self._counter_producer(topic, name) or CounterProducer()
+            if offset > draws.reached:
+                draws.record(counter, offset, payload)
+                self._add_producer(topic, name, draws)
+                self.commits.recovered(topic, name)
 
-    def _replay_counted(self, topic: Topic, batch: Batch, counters: range) -> None:
-        name = str(batch.constant(PRODUCER))
-        producer = self._producer(topic, name)
-        known = max(producer.reached + 1 - batch.base, 0)
-        if known < batch.count:
-            newest = batch.cut(batch.end - REMEMBERED, batch.end).payloads
-            count = batch.count - known
-            producer.record(counters[known], batch.base + known, newest[-count:], count)
+    def _replay_sequence(self, topic: Topic, name: str, sequence: int, base: int, count: int) -> None:
+        producer = self._sequence_producer(topic, name) or SequenceProducer()
+        known = max(producer.reached + 1 - base, 0)
+        if known < count:
+            producer.record(sequence + known, base + known, count - known)
+            self._add_producer(topic, name, producer)
             self.commits.recovered(topic, name)
 
     async def close(self) -> None:
@@ -120,6 +159,10 @@ class Broker(Registry):
     def receipt(self) -> asyncio.Future[None]:
         """Resolves when all that was done so far is durable, or raises why it could not be. Do not cancel it."""
         return self.commits.receipt()
+
+    def share(self) -> Share:
+        """For a door to count what it adds to a group."""
+        return Share(self.commits)
 
     @property
     def congested(self) -> bool:
@@ -147,14 +190,23 @@ class Broker(Registry):
         self.visible_position = group.position
         self.log.add(fresh)
         for topic in watched:
-            for subscription in list(topic.watched or ()):
-                for watcher in list(subscription.watchers):
+            self._tell_watchers(topic)
+
+    def _tell_watchers(self, topic: Topic) -> None:
+        for subscription in list(topic.watched or ()):
+            for watcher in list(subscription.watchers):
+                try:
                     watcher(topic)
+                except Exception:
+                    log.exception("a reader could not be told of what came; it may wait in vain")
 
     def now(self) -> int:
-        """Microseconds in UTC, never going back."""
-        self._time = max(self._time, time.time_ns() // 1000)
-        return self._time
+        """Microseconds in UTC. What comes in one turn of the loop has one time, where the loop tells its turns apart by
+        theirs."""
+        turn = self._loop.time()
+        if turn != self._turn:
+            self._turn, self._now = turn, self._clock.now()
+        return self._now
 
     # --- publishing
 
@@ -176,7 +228,9 @@ class Broker(Registry):
             raise self._too_long(len(payload))
         topic = self.topics.get(name)
         if topic is None or not topic.exists:
-            topic = self.topic_for(name, create=create)
+            topic = self._topic_for(name, create=create)
+        if topic.reserved:
+            raise reserved(name)
         if keep_last and not topic.keeps_last:
             self.keep_last(topic)
         commits = self.commits
@@ -204,12 +258,15 @@ class Broker(Registry):
             if topic is None or not topic.exists:
                 if name not in missing:
                     try:
-                        topic = self.topic_for(name, create=False)
+                        topic = self._topic_for(name, create=False)
                     except StafetaError:
                         missing.add(name)
                 if topic is None or not topic.exists:
                     left_out += 1
                     continue
+            if topic.reserved:
+                left_out += 1
+                continue
             pending.append_to(topic).append((position, now, "", source, kind, None, payload))
             topic.next += 1
             position += 1
@@ -217,6 +274,11 @@ class Broker(Registry):
         commits.position = position
         pending.size += size + 64 * (position - first)
         return left_out
+
+    def _topic_for(self, name: str, *, create: bool) -> Topic:
+        if name.startswith(RESERVED):
+            raise reserved(name)
+        return self.topic_for(name, create=create)
 
     def publish_once(
         self,
@@ -228,14 +290,19 @@ class Broker(Registry):
         source: str = "",
     ) -> int:
         """Append one message, unless it is one of the producer's last few, sent again; returns its offset."""
-        topic = self.topic_for(name, create=False)
-        state = self._producer(topic, producer)
-        known = state.stored_at(counter, payload)
+        producer = COUNTER_PREFIX + producer
+        topic = self._topic_for(name, create=False)
+        state = self._counter_producer(topic, producer)
+        known = None if state is None else state.stored_at(counter, payload)
         if known is not None:
             return known
+        self._check_producer(state, producer)
         offset = self.publish(name, payload, kind, source, producer, counter)
-        self.commits.pending.remember(topic, producer, state)
-        state.record(counter, offset, (payload,))
+        self._remember(topic, producer)
+        state = state or CounterProducer()
+        state.record(counter, offset, payload)
+        self._add_producer(topic, producer, state)
+        self._drawing[topic, producer] = self._drawing.pop((topic, producer), None)
         return offset
 
     def publish_sequence(
@@ -251,21 +318,29 @@ class Broker(Registry):
     ) -> tuple[int, int]:
         """Append what is new of messages that the producer numbers from `sequence` on, without gaps; returns the first
         and the last offset."""
-        topic = self.topic_for(name, create=create)
-        state = self._producer(topic, producer)
-        known = state.repeated(sequence, len(payloads))
-        longest = max(map(len, payloads), default=0)
-        if longest > self.limits.payload:
-            raise self._too_long(longest)
+        topic = self._topic_for(name, create=create)
+        state = self._sequence_producer(topic, producer)
+        known = repeated_of(self._last_sequence(topic, state, sequence), sequence, len(payloads))
+        self.check_lengths(payloads)
         if known < len(payloads):
+            self._check_producer(state, producer)
             offset = topic.next
             for counter, payload in enumerate(payloads[known:], sequence + known):
                 self.publish(name, payload, kind, source, producer, counter)
-            self.commits.pending.remember(topic, producer, state)
-            state.record(sequence + known, offset, payloads[known:])
+            state = self._record_sequence(topic, producer, sequence + known, offset, len(payloads) - known)
+        assert state is not None, "what was repeated was recorded"
         first = state.offset_of(sequence)
         last = state.offset_of(sequence + len(payloads) - 1)
         return first or 0, last or 0
+
+    def _record_sequence(
+        self, topic: Topic, producer: str, sequence: int, offset: int, count: int
+    ) -> SequenceProducer:
+        self._remember(topic, producer)
+        state = self._sequence_producer(topic, producer) or SequenceProducer()
+        state.record(sequence, offset, count)
+        self._add_producer(topic, producer, state)
+        return state
 
     def append(
         self,
@@ -278,11 +353,15 @@ class Broker(Registry):
         """Append messages that came as one batch, or what is new of them where the producer numbers them from
         `sequence` on; returns the first offset, if it is known. The topic is made where there is none. The caller has
         used `check_longest`."""
-        state = self._known(name, producer)
-        last = 0 if state is None else state.last
+        topic = self.topics.get(name)
+        state = self._sequence_producer(topic, producer)
+        last = self._last_sequence(topic, state, sequence or 0)
         known = 0 if sequence is None else repeated_of(last, sequence, batch.count)
         if known == batch.count:
             return None if state is None or sequence is None else state.offset_of(sequence)
+        if sequence is not None:
+            self._check_producer(state, producer)
+        self.check_writable(name)
         topic = self.topic_for(name, create=True)
         commits = self.commits
         pending, offset, count = commits.pending, topic.next, batch.count - known
@@ -294,18 +373,30 @@ class Broker(Registry):
         commits.position += count
         if counter is None or sequence is None:
             return offset
-        state = self._producer(topic, producer)
-        pending.remember(topic, producer, state)
-        state.record(counter, offset, (), count)
-        return state.offset_of(sequence)
+        return self._record_sequence(topic, producer, counter, offset, count).offset_of(sequence)
 
     def check_append(self, name: str, producer: str, sequence: int | None) -> None:
         """Refuses what `append` would refuse. It only looks, and may be called from any thread."""
+        self.check_writable(name)
         if sequence is not None:
-            repeated_of(self.next_sequence(name, producer) - 1, sequence, 1)
+            topic = self.topics.get(name)
+            repeated_of(
+                self._last_sequence(topic, self._sequence_producer(topic, producer), sequence), sequence, 1
+            )
         topic = self.topics.get(name)
         if topic is None or not topic.exists:
             self.check_room(name)
+
+    def check_writable(self, name: str) -> None:
+        """Refuses a topic of the broker's own that is not the pipeline's."""
+        if name.startswith(RESERVED) and not name.startswith(PIPELINE):
+            raise reserved(name)
+
+    def check_lengths(self, payloads: Iterable[bytes]) -> None:
+        """Refuses messages of which one is too long."""
+        longest = max(map(len, payloads), default=0)
+        if longest > self.limits.payload:
+            raise self._too_long(longest)
 
     def check_longest(self, batch: Batch) -> None:
         """Refuses a batch with a message that is too long."""
@@ -319,50 +410,153 @@ class Broker(Registry):
 
     def next_sequence(self, name: str, producer: str) -> int:
         """The number that the producer's next message on this topic has."""
-        state = self._known(name, producer)
+        state = self._sequence_producer(self.topics.get(name), producer)
         return 1 if state is None else state.last + 1
 
-    def _known(self, name: str, producer: str) -> Producer | None:
-        topic = self.topics.get(name)
-        return None if topic is None else (topic.producers or {}).get(producer)
+    # --- producers
 
-    def _producer(self, topic: Topic, name: str) -> Producer:
-        producers = self._producers(topic)
-        found = producers.get(name)
-        if found is None:
-            found = producers[name] = Producer()
-            self._take(name)
-        return found
+    def _sequence_producer(self, topic: Topic | None, name: str) -> SequenceProducer | None:
+        known = None if topic is None or topic.producers is None else topic.producers.get(name)
+        assert not isinstance(known, CounterProducer)
+        return known
 
-    def _producers(self, topic: Topic) -> dict[str, Producer]:
+    def _last_sequence(self, topic: Topic | None, state: SequenceProducer | None, sequence: int) -> int:
+        """The last number that a producer has used. Where that is damaged, it is the one before what it says now."""
+        last = 0 if state is None else state.last
+        return max(last, sequence - 1) if topic is not None and topic.doubtful else last
+
+    def _counter_producer(self, topic: Topic, name: str) -> CounterProducer | None:
+        known = None if topic.producers is None else topic.producers.get(name)
+        assert not isinstance(known, SequenceProducer)
+        return known
+
+    def _check_producer(self, state: Producer | None, name: str) -> None:
+        """Refuses one that is new where there are too many, or its name is not allowed. Of those that draw counters
+        the longest silent is forgotten instead: a retry of its last message would have come long ago."""
+        if state is not None:
+            return
+        check_producer(name)
+        while self._producers >= self.limits.producers and self._drawing:
+            topic, oldest = next(iter(self._drawing))
+            del self._drawing[topic, oldest]
+            if topic.producers is not None and topic.producers.pop(oldest, None) is not None:
+                self._producers -= 1
+                self.commits.forget(topic, oldest)
+        if self._producers >= self.limits.producers:
+            raise LimitReached(
+                f"{self._producers} producers are remembered, as many as limits.max_producers allows."
+            )
+
+    def _remember(self, topic: Topic, name: str) -> None:
+        """Call before a producer's state changes, so that the change can be undone."""
+        pending = self.commits.pending
+        if (topic, name) in pending.producers:
+            return
+        pending.producers.add((topic, name))
+        known = (topic.producers or {}).get(name)
+        before = None if known is None else known.copy()
+
+        def undo() -> None:
+            assert topic.producers is not None
+            if name not in topic.producers:
+                return  # it was forgotten meanwhile
+            if before is not None:
+                topic.producers[name] = before
+            else:
+                del topic.producers[name]
+                self._drawing.pop((topic, name), None)
+                self._producers -= 1
+
+        pending.undo.append(undo)
+
+    def _add_producer(self, topic: Topic, name: str, state: Producer) -> None:
         if topic.producers is None:
             topic.producers = {}
-        return topic.producers
+        if name not in topic.producers:
+            topic.producers[name] = state
+            self._producers += 1
+            if isinstance(state, CounterProducer):
+                self._drawing[topic, name] = None
+            self._take(name.removeprefix(COUNTER_PREFIX))
 
     # --- receiving
 
-    async def fetch(self, subscription: Subscription, topics: Iterable[Topic], size: int) -> list[Batch]:
-        """What the subscription has not acknowledged on these topics, in order, up to about `size` bytes."""
-        found: list[tuple[list[Batch], bool]] = []
+    async def fetch(
+        self, subscription: Subscription, topics: Iterable[Topic], size: int, *, in_turn: bool = False
+    ) -> list[Batch]:
+        """What the subscription has not acknowledged on these topics, in order, up to about `size` bytes.
+
+        Whoever says how far he is by one position gets them `in_turn`: of other topics nothing that comes after what
+        waits behind damage, since he would acknowledge that unseen."""
         # As of one instant: else what is committed while one topic is read would come before what it came after.
-        ends = [(topic, topic.visible) for topic in topics]
-        for topic, visible in ends:
+        limit = self.visible_position
+        ends: list[tuple[Topic, Cursor, int]] = []
+        for number, topic in enumerate(topics, 1):
             cursor = topic.cursors.get(subscription)
-            if cursor is None or cursor.floor >= visible:
+            if cursor is not None and cursor.floor < topic.visible:
+                ends.append((topic, cursor, topic.visible))
+            if number % MANY == 0:
+                await asyncio.sleep(0)
+        share = size if len(ends) <= 1 else max(size // len(ends), FEW)
+        found: list[tuple[list[Batch], bool]] = []
+        damaged: StoreDamaged | None = None
+        for topic, cursor, visible in ends:
+            try:
+                found.append(await self._pending(topic, cursor, visible, share))
+            except StoreDamaged as error:
+                damaged = damaged or error
+                if in_turn:
+                    limit = min(limit, await self._next_position(topic, error.stop))
+            await asyncio.sleep(0)  # what is in memory is read without waiting
+        if sum([batch.count for batches, _ in found for batch in batches]) > MANY and len(found) > 1:
+            batches = await asyncio.to_thread(in_order, found, size, limit)
+        else:
+            batches = in_order(found, size, limit)
+        if damaged is not None and not batches:
+            raise damaged  # else what is whole comes first
+        return batches
+
+    async def _next_position(self, topic: Topic, offset: int) -> int:
+        """The position of the first message from this offset on that can be read; that of the next to come, where none
+        can."""
+        batch = await self._next_readable(topic, offset)
+        return self.visible_position if batch is None else batch.positions[0]
+
+    async def _next_readable(self, topic: Topic, offset: int) -> Batch | None:
+        """The first messages from this offset on that are not damaged."""
+        while offset < topic.visible:
+            try:
+                batches = await self.log.read(topic, offset, topic.visible, 1)
+            except StoreDamaged as error:
+                offset = max(error.stop, offset + 1)
                 continue
-            batches: list[Batch] = []
-            left = size
-            more = False
-            for start, stop in cursor.pending(visible):
-                if left <= 0:
-                    more = True
-                    break
-                read = await self.log.read(topic, start, stop, left)
-                batches += read
-                left -= sum(batch.size for batch in read)
-                more = bool(read) and read[-1].end < stop
-            found.append((batches, more))
-        return in_order(found)
+            return batches[0] if batches else None
+        return None
+
+    async def _pending(
+        self, topic: Topic, cursor: Cursor, visible: int, size: int
+    ) -> tuple[list[Batch], bool]:
+        """What a cursor has before it, and whether there is more. Gaps between what was acknowledged may be many and
+        small: what lies between them is read with them, and left out."""
+        batches: list[Batch] = []
+        span = cursor.next_pending(topic.first, visible)
+        while span is not None and size > 0:
+            start, stop = span
+            stop = max(stop, min(start + AROUND, visible))
+            try:
+                read = await self.log.read(topic, start, stop, size)
+            except StoreDamaged:
+                if batches:
+                    return batches, True
+                raise
+            reached = read[-1].end if read else stop
+            for batch in read:
+                for a, b in cursor.pending(batch.end, batch.base):
+                    batches.append(batch.cut(a, b))
+                    size -= batches[-1].size + PIECE
+            span = cursor.next_pending(reached, visible)
+            await asyncio.sleep(0)
+        return batches, span is not None
 
     async def read(
         self, topic: Topic, start: int, size: int, stop: int | None = None, overhead: int = 0
@@ -374,26 +568,109 @@ class Broker(Registry):
         """The offset of the first message that is not older than `time` (microseconds)."""
         return min(max(await self._store.locate(topic.id, time, topic.first), topic.first), topic.visible)
 
+    async def offset_at(self, topic: Topic, position: int, start: int) -> int:
+        """The first offset from `start` on whose message has this position or a later one; the end, where none has."""
+        low, high, step = max(start, topic.first), topic.visible, 1
+        while low + step <= high:  # further and further, since it is mostly near
+            if not await self._comes_before(topic, low + step - 1, position):
+                high = low + step - 1
+                break
+            low, step = low + step, step * 2
+        while low < high:
+            middle = (low + high) // 2
+            if await self._comes_before(topic, middle, position):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    async def _comes_before(self, topic: Topic, offset: int, position: int) -> bool:
+        try:
+            batches = await self.log.read(topic, offset, offset + 1, 1)
+        except StoreDamaged as error:  # where the next does that can be read, this does
+            return await self._next_position(topic, error.stop) < position
+        return not batches or batches[0].positions[0] < position  # what is collected came before
+
+    async def verify(self, staged: Sequence[int]) -> None:
+        """Raises StoreDamaged where a staged batch is not as it was written."""
+        await self._store.verify(staged)
+
     async def measure(self, topic: Topic, start: int) -> int:
         """Bytes of payload from this offset on, or close to it."""
         return await self._store.measure(topic.id, max(start, topic.first))
 
     def ack(self, subscription: Subscription, topic: Topic, start: int, stop: int) -> None:
         """The subscriber has done with the offsets from `start` up to, not including, `stop`."""
-        cursor = topic.cursors.get(subscription)
-        if cursor is None:
-            return
-        if stop > topic.visible:
-            raise NoSuchOffset(
-                f"Topic {topic.name!r} has no message {stop - 1} yet; its last is {topic.visible - 1}."
-            )
-        floor, above = cursor.floor, cursor.above
-        if not cursor.ack(start, stop):
+        self.ack_all(subscription, topic, ((start, stop),))
+
+    def ack_surely(self, subscription: Subscription, topic: Topic, start: int, stop: int) -> None:
+        """The same, and again where it could not be stored, since there is nobody to tell."""
+        try:
+            self.ack(subscription, topic, start, stop)
+        except StafetaError as error:
+            log.error("what client %r has got is not acknowledged: %s", subscription.client, error)
             return
         if subscription.durable:
-            self.commits.pending.moved(subscription, topic, cursor, Cursor(floor, above))
+            again = partial(self.ack_surely, subscription, topic, start, stop)
+            self.commits.pending.again.append(again)
+
+    def ack_all(self, subscription: Subscription, topic: Topic, spans: Sequence[Span]) -> None:
+        """The subscriber has done with these, which are in ascending order."""
+        cursor = topic.cursors.get(subscription)
+        if cursor is None or not spans:
+            return
+        self.check_offset(topic, spans[-1][1] - 1)
+        floor, gaps = cursor.floor, cursor.gaps
+        moves = cursor.ack(spans)
+        if not moves:
+            return
+        if cursor.gaps > max(self.limits.gaps, gaps):
+            for move in reversed(moves):
+                cursor.take_back(move)
+            raise LimitReached(
+                f"Client {subscription.client!r} has left out messages of {topic.name!r} at {self.limits.gaps} places, "
+                f"as many as limits.max_gaps allows. Acknowledge those from {cursor.floor} on first."
+            )
+        if subscription.durable:
+            self.commits.pending.moved(subscription, topic, cursor, moves)
         if floor <= topic.low:
             self.collector.dirty.add(topic)
+
+    async def skip(self, name: str, start: int, stop: int) -> None:
+        """Let everybody pass over messages that are damaged; those that can be read are refused."""
+        topic = self.topic(name)
+        if not topic.first <= start < stop <= topic.visible:
+            raise NoSuchOffset(
+                f"The messages {start} to {stop - 1} are not within {name!r}, which has {topic.first} to "
+                f"{topic.visible - 1}."
+            )
+        readable = await self._next_readable(topic, start)
+        if readable is not None and readable.base < stop:
+            raise InvalidRequest(
+                f"Message {readable.base} of {name!r} can be read: acknowledge it instead. Only what is damaged is "
+                "skipped."
+            )
+        pending, before = self.commits.pending, topic.skipped
+        # One range begins at an offset: the longest.
+        longest = max([stop, *[end for first, end in before if first == start]])
+        pending.group.skipped.append((topic.id, start, longest))
+        pending.undo.append(lambda: setattr(topic, "skipped", before))
+        topic.skipped = tuple(sorted([*(one for one in before if one[0] != start), (start, longest)]))
+        # However many gaps that makes: it is not their choice.
+        for subscription, cursor in topic.cursors.items():
+            if (moves := cursor.ack(((start, stop),))) and subscription.durable:
+                pending.moved(subscription, topic, cursor, moves)
+        self.collector.dirty.add(topic)
+        await asyncio.shield(self.receipt())
+        log.warning("messages %d to %d of %r are damaged, and skipped", start, stop - 1, name)
+        self._tell_watchers(topic)
+
+    def check_offset(self, topic: Topic, offset: int) -> None:
+        """Refuses an offset that the topic has not reached."""
+        if offset >= topic.visible:
+            raise NoSuchOffset(
+                f"Topic {topic.name!r} has no message {offset} yet; its last is {topic.visible - 1}."
+            )
 
     def rewind(self, subscription: Subscription, topic: Topic, offset: int) -> None:
         """Let a live subscription begin at this offset of a topic, or at what the topic still holds after it."""

@@ -23,6 +23,7 @@ class Collector:
         self._store = store
         self._task: asyncio.Task[None] | None = None
         self.dirty: set[Topic] = set()  # topics in which something may have become collectable
+        self.held = False  # true where nothing may be: who waits for what is not known
 
     def start(self, interval: float) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(interval))
@@ -68,7 +69,7 @@ class Collector:
         self._broker.staging.expire()
 
     async def _collect(self, topic: Topic) -> None:
-        if not topic.exists:
+        if not topic.exists or self.held:
             return
         kept = None if topic.retention is None else await self._kept_from(topic)
         limit = self._held_from(topic)  # as of now: someone may have come meanwhile

@@ -5,20 +5,39 @@
 2. A change is made in memory at once and leaves behind how to undo it. If the commit fails, the group and the one that
    grew on top of it are undone, the last change first, and everyone who waited is told why.
 3. A receipt is the group's future: it resolves when the group is durable.
+4. A door adds about `GROUP` bytes to a group; what more it has waits for the next, so that nobody waits for long
+   behind somebody else's bulk. Among its connections a door takes turns.
+5. What nobody can be told of, such as that a device has got its messages, is done again after a while, until it is
+   durable.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
-from stafeta.broker.cursor import Cursor
-from stafeta.broker.producer import Producer
+from stafeta.broker.cursor import Cursor, Move
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StoreError
+from stafeta.logs import fatal
 from stafeta.message import Batch, Row, RowBatch
-from stafeta.store.port import Append, CursorRecord, Group, ProducerRecord, Promotion, Store
+from stafeta.store.port import Append, CursorChange, Group, ProducerRecord, Promotion, Store
 
 log = logging.getLogger("stafeta.broker")
+
+T = TypeVar("T")
+
+MOVE = 64  # bytes that a range counts for which is acknowledged out of order
+GROUP = 1 << 20  # bytes of one door in a group, after which it waits for the next
+AGAIN = 1.0  # seconds until what could not be stored is done again, and for which commits have to work to be told of
+
+
+class ChangedCursor(NamedTuple):
+    """A cursor that a group changes, and what becomes of its ranges: see `CursorChange`."""
+
+    cursor: Cursor
+    ranges: dict[int, int | None]
+    whole: bool
 
 
 class Pending:
@@ -31,11 +50,13 @@ class Pending:
         ] = []  # topic, base offset, and what
         self.rows: dict[Topic, list[Row]] = {}  # those of them that still grow
         self.topics: set[Topic] = set()
-        self.cursors: dict[tuple[Subscription, Topic], Cursor | None] = {}
+        self.cursors: dict[tuple[Subscription, Topic], ChangedCursor | None] = {}  # None: forgotten
         self.producers: set[tuple[Topic, str]] = set()  # those whose state changed
         self.undo: list[Callable[[], None]] = []
+        self.again: list[Callable[[], None]] = []  # what is done again where it could not be stored
         self.size = 0
         self.asked = False  # someone waits for it, even if it is empty
+        self.sealed: list[Callable[[], None]] = []  # called when it grows no more, and the next one does
         self.done: asyncio.Future[None] = loop.create_future()
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -56,28 +77,27 @@ class Pending:
     def _append(self, topic: Topic, what: list[Row] | Batch | Promotion) -> None:
         self.appends.append((topic, topic.next, what))
 
-    def remember(self, topic: Topic, name: str, producer: Producer) -> None:
-        """Call before a producer's state changes."""
-        key = (topic, name)
-        if key in self.producers:
-            return
-        self.producers.add(key)
-        assert topic.producers is not None
-        known, before = topic.producers, producer.copy()
+    def moved(self, subscription: Subscription, topic: Topic, cursor: Cursor, moves: Sequence[Move]) -> None:
+        """The cursor of a durable subscription has made these moves."""
 
         def undo() -> None:
-            known[name] = before
+            for move in reversed(moves):
+                cursor.take_back(move)
 
         self.undo.append(undo)
+        changed = self.cursors.get((subscription, topic))
+        if changed is None:
+            changed = self.cursors[subscription, topic] = ChangedCursor(cursor, {}, whole=False)
+        ranges = changed.ranges
+        for _, dropped, added in moves:
+            gone, come = set(dropped).difference(added), set(added).difference(dropped)
+            ranges.update(dict.fromkeys([start for start, _ in gone]))
+            ranges.update(come)
+            self.size += MOVE * (len(gone) + len(come))
 
-    def moved(self, subscription: Subscription, topic: Topic, cursor: Cursor, before: Cursor) -> None:
-        """The cursor of a durable subscription has changed from what it was before."""
-
-        def undo() -> None:
-            cursor.floor, cursor.above = before.floor, before.above
-
-        self.undo.append(undo)
-        self.cursors[subscription, topic] = cursor
+    def keep(self, subscription: Subscription, topic: Topic, cursor: Cursor) -> None:
+        """The cursor is to be stored from now on."""
+        self.cursors[subscription, topic] = ChangedCursor(cursor, dict(cursor.above), whole=True)
 
     def seal(self) -> Group:
         group = self.group
@@ -91,10 +111,41 @@ class Pending:
         ]
         group.topics = {topic.id: topic.record() for topic in self.topics}
         group.cursors = {
-            (subscription.id, topic.id): None if cursor is None else CursorRecord(cursor.floor, cursor.above)
-            for (subscription, topic), cursor in self.cursors.items()
+            (subscription.id, topic.id): None
+            if changed is None
+            else CursorChange(changed.cursor.floor, changed.ranges, changed.whole)
+            for (subscription, topic), changed in self.cursors.items()
         }
         return group
+
+
+class Share:
+    """What one door adds to groups."""
+
+    def __init__(self, commits: "CommitLoop") -> None:
+        self._commits = commits
+        self._pending: Pending | None = None  # the group that it was last counted for
+        self._left = 0
+
+    def count(self, work: Callable[[], T]) -> T:
+        """Do something that may add to the group that grows, and count what it added."""
+        pending = self._commits.pending
+        if pending is not self._pending:
+            self._pending, self._left = pending, GROUP
+        before = pending.size
+        done = work()
+        self._left -= pending.size - before
+        return done
+
+    @property
+    def spent(self) -> bool:
+        """True where the next group has to be waited for."""
+        return self._pending is self._commits.pending and self._left <= 0
+
+    def when_free(self, callback: Callable[[], None]) -> None:
+        """Call it, soon after the next group has begun to grow."""
+        self._commits.pending.sealed.append(callback)
+        self._commits.receipt()
 
 
 class CommitLoop:
@@ -106,13 +157,22 @@ class CommitLoop:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._unwritten: set[tuple[Topic, str]] = set()  # producers that changed since the checkpoint
+        self._forgotten: set[tuple[Topic, str]] = set()  # and those that were forgotten
         self.pending = Pending(self._loop)
         # Asked when a group is about to be written: adds what can wait until then; true where there was any.
         self.fill: Callable[[], bool] = lambda: False
         self.position = 1
+        self._durable = 1  # the position after all that is
         self.backlog = 0  # bytes in the group that is being written
-        self.failures = 0  # commits that failed since one worked
+        self.failures = 0  # commits that failed since messages could be stored
+        self._failed = 0.0  # when the last of them did
+        self._again: list[Callable[[], None]] = []
         self.checkpoint_wanted = False
+        self.run: tuple[int, str] | None = None  # of this broker, until it is stored
+
+    def begin_at(self, position: int) -> None:
+        """Number messages from here on."""
+        self.position = self._durable = position
 
     def receipt(self) -> asyncio.Future[None]:
         """Resolves when all that has happened so far is durable. Shared: do not cancel it."""
@@ -130,59 +190,98 @@ class CommitLoop:
         """Bytes of payload that are not durable yet."""
         return self.pending.size + self.backlog
 
+    def forget(self, topic: Topic, producer: str) -> None:
+        """A producer's state is not kept any longer."""
+        self._forgotten.add((topic, producer))
+
     def recovered(self, topic: Topic, producer: str) -> None:
         self._unwritten.add((topic, producer))
 
     async def _run(self) -> None:
         try:
             while self.fill() or self.pending.asked:
-                current, self.pending = self.pending, Pending(self._loop)
+                current = self._begin_next()
                 self.backlog = current.size
                 group = current.seal()
                 group.position = self.position
+                group.run = self.run if group.appends else None
+                forgotten: frozenset[tuple[Topic, str]] = frozenset()
                 if self._store.checkpoint_due or self.checkpoint_wanted:
-                    self._checkpoint(group, self._unwritten | current.producers)
+                    forgotten = frozenset(self._forgotten)
+                    self._checkpoint(group, self._unwritten | current.producers, forgotten)
                 try:
                     if not group.empty:
                         await self._store.commit(group)
                 except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
                     self._fail(current, error)
                 else:
-                    self._worked()
+                    self._durable = group.position
+                    if group.appends or group.staged:
+                        self._worked()
+                    if group.run is not None:
+                        self.run = None
                     if group.checkpoint:
                         self._unwritten.clear()
+                        self._forgotten.difference_update(forgotten)
                     else:
                         self._unwritten |= current.producers
-                    self._committed(current, group)
+                    try:
+                        self._committed(current, group)
+                    except Exception:  # noqa: BLE001 - what is in memory is not what is stored any more
+                        fatal(log, "what was stored cannot be shown to anybody")
                     current.done.set_result(None)
         finally:
             self.backlog = 0
             self._task = None
 
-    def _checkpoint(self, group: Group, producers: set[tuple[Topic, str]]) -> None:
+    def _begin_next(self) -> Pending:
+        """Returns the group that has grown until now."""
+        current, self.pending = self.pending, Pending(self._loop)
+        for callback in current.sealed:
+            self._loop.call_soon(callback)
+        return current
+
+    def _checkpoint(
+        self, group: Group, producers: set[tuple[Topic, str]], forgotten: Iterable[tuple[Topic, str]]
+    ) -> None:
         group.checkpoint = True
         self.checkpoint_wanted = False
         for topic, name in producers:
             producer = (topic.producers or {}).get(name)
             if producer is not None:
                 group.producers.append(ProducerRecord(topic.id, name, producer.encode()))
+        group.forgotten = [
+            (topic.id, name) for topic, name in forgotten if name not in (topic.producers or {})
+        ]
 
     def _worked(self) -> None:
-        if self.failures:
+        if self.failures and self._loop.time() > self._failed + AGAIN:  # small ones may, between large ones
             log.info("messages are stored again", extra={"fields": {"failed": self.failures}})
             self.failures = 0
 
     def _fail(self, current: Pending, error: Exception) -> None:
         self.failures += 1
+        self._failed = self._loop.time()
         if self.failures == 1:  # a full disk may fail a thousand times a second
             log.error("messages are refused: %s", error)
         if not isinstance(error, StoreError):
             log.error("a commit failed for a reason that it should not have", exc_info=error)
             error = StoreError(f"The broker could not store this: {error!r}. Nothing was changed.")
-        grown, self.pending = self.pending, Pending(self._loop)
+        grown = self._begin_next()
         for undo in reversed(current.undo + grown.undo):
             undo()
         for topic, base, _ in reversed(current.appends + grown.appends):
             topic.next = base
+        # Nobody may learn of positions that a broker which starts again will give to other messages.
+        self.position = self._durable
+        if not self._again and (current.again or grown.again):
+            self._loop.call_later(AGAIN, self._do_again)
         for pending in (current, grown):
+            self._again += pending.again
             pending.done.set_exception(error)
+
+    def _do_again(self) -> None:
+        again, self._again = self._again, []
+        for one in again:
+            one()
+        self.receipt()

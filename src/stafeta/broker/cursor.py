@@ -1,55 +1,130 @@
 """How far a subscriber has come on one topic."""
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from typing import NamedTuple
+
+Span = tuple[int, int]  # offsets from the first up to, not including, the second
+
+TOGETHER = 16  # ranges for each that is acknowledged, up to which they are merged in one go
+
+
+class Move(NamedTuple):
+    """What an acknowledgement did to a cursor."""
+
+    floor: int  # as it was before
+    dropped: Sequence[Span]  # ranges that were above it
+    added: Sequence[Span]  # those that came instead
 
 
 class Cursor:
-    """Everything below `floor` is done, and so are the ranges in `above`, each (from, up to but not including).
+    """Everything below `floor` is done, and so are the ranges above it.
 
     The ranges are sorted, apart from each other and above the floor, so that messages acknowledged out of order
-    cost nothing once the gap before them closes.
+    cost nothing once the gap before them closes. An acknowledgement is found by bisection.
     """
 
-    __slots__ = ("above", "floor")
+    __slots__ = ("_starts", "_stops", "floor")
 
-    def __init__(self, floor: int, above: tuple[tuple[int, int], ...] = ()) -> None:
+    def __init__(self, floor: int, above: Sequence[Span] = ()) -> None:
         self.floor = floor
-        self.above = above
+        # Most cursors have none, and there are many cursors.
+        self._starts: list[int] | None = [start for start, _ in above] if above else None
+        self._stops: list[int] | None = [stop for _, stop in above] if above else None
 
-    def ack(self, start: int, stop: int) -> bool:
-        """Mark offsets from `start` up to `stop` done. True where that was news."""
-        start = max(start, self.floor)
-        if start >= stop:
-            return False
-        if not self.above:
-            if start == self.floor:
+    @property
+    def above(self) -> list[Span]:
+        """The ranges above the floor that are done."""
+        return list(zip(self._starts or (), self._stops or (), strict=True))
+
+    @property
+    def gaps(self) -> int:
+        """How many ranges are done above the floor."""
+        return 0 if self._starts is None else len(self._starts)
+
+    def ack(self, spans: Sequence[Span]) -> list[Move]:
+        """Mark these done, which are in ascending order. Returns what that changed, where it was news."""
+        before = self.floor
+        if len(spans) == 1:
+            start, stop = spans[0]
+            if stop <= before or stop <= start:
+                return []
+            if self._starts is None and start <= before:
                 self.floor = stop
-            else:
-                self.above = ((start, stop),)
-            return True
-        if any(a <= start and stop <= b for a, b in self.above):
-            return False
-        merged: list[tuple[int, int]] = []
-        for a, b in self.above:
-            if b < start or a > stop:
-                merged.append((a, b))
-            else:
-                start, stop = min(a, start), max(b, stop)
-        merged.append((start, stop))
-        merged.sort()
-        if merged[0][0] == self.floor:
-            self.floor = merged.pop(0)[1]
-        self.above = tuple(merged)
-        return True
+                return [Move(before, (), ())]
+        else:
+            spans = [(start, stop) for start, stop in spans if stop > max(start, before)]
+            if not spans:
+                return []
+            first, last = self._touched(spans[0][0], spans[-1][1])
+            if last - first > TOGETHER * len(spans):
+                return [move for span in spans if (move := self._ack((span,))) is not None]
+        move = self._ack(spans)
+        return [] if move is None else [move]
 
-    def pending(self, stop: int) -> Iterator[tuple[int, int]]:
-        """The ranges below `stop` that are not done."""
-        start = self.floor
-        for a, b in self.above:
-            if a >= stop:
-                break
-            if start < a:
-                yield start, a
-            start = b
-        if start < stop:
+    def _touched(self, start: int, stop: int) -> Span:
+        """Which of the ranges touch what lies between two offsets: from the first up to, not including, the second."""
+        if self._starts is None or self._stops is None:
+            return 0, 0
+        return bisect_left(self._stops, start), bisect_right(self._starts, stop)
+
+    def _ack(self, spans: Sequence[Span]) -> Move | None:
+        first, last = self._touched(spans[0][0], spans[-1][1])
+        known = self.above if last - first == self.gaps else self._between(first, last)
+        before = self.floor
+        joined = list(_joined([(0, before)], known, spans))
+        floor, added = joined[0][1], joined[1:]
+        if floor == before and added == known:
+            return None
+        self.floor = floor
+        self._replace(first, last, added)
+        return Move(before, known, added)
+
+    def _between(self, first: int, last: int) -> list[Span]:
+        return list(zip((self._starts or [])[first:last], (self._stops or [])[first:last], strict=True))
+
+    def _replace(self, first: int, last: int, spans: Sequence[Span]) -> None:
+        starts, stops = self._starts or [], self._stops or []
+        starts[first:last] = [start for start, _ in spans]
+        stops[first:last] = [stop for _, stop in spans]
+        self._starts, self._stops = (starts, stops) if starts else (None, None)
+
+    def take_back(self, move: Move) -> None:
+        """Undo what was done last."""
+        edge = (move.added or move.dropped or ((move.floor, 0),))[0][0]
+        first = bisect_left(self._starts or [], edge)
+        self._replace(first, first + len(move.added), move.dropped)
+        self.floor = move.floor
+
+    def next_pending(self, start: int, stop: int) -> Span | None:
+        """The first range from `start` up to `stop` that is not done."""
+        start = max(start, self.floor)
+        starts, stops = self._starts, self._stops
+        if starts is not None and stops is not None:
+            at = bisect_right(starts, start)
+            if at:
+                start = max(start, stops[at - 1])
+            if at < len(starts):
+                stop = min(stop, starts[at])
+        return (start, stop) if start < stop else None
+
+    def pending(self, stop: int, start: int = 0) -> Iterator[Span]:
+        """The ranges from `start` up to `stop` that are not done. The cursor may move meanwhile."""
+        span = self.next_pending(start, stop)
+        while span is not None:
+            yield span
+            span = self.next_pending(span[1], stop)
+
+
+def _joined(*sorted_spans: Iterable[Span]) -> Iterator[Span]:
+    """All of them in order, those that overlap or touch made one."""
+    spans = merge(*sorted_spans)
+    start, stop = next(spans)
+    for a, b in spans:
+        if a > stop:
             yield start, stop
+            start, stop = a, b
+        elif b > stop:
+            stop = b
+    yield start, stop

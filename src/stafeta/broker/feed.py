@@ -6,6 +6,8 @@
    falls too far behind ends the feed with `Lagging`.
 3. What it hands out is a list of batches. Where they are of several topics their messages interleave: their order is
    that of their positions. Feeds that are equally far share the batches, so a door can share what it makes of them.
+4. A topic that is damaged where it is read next is set aside, so that the others come. When there is nothing else to
+   hand out, `read` raises StoreDamaged for it, once; it goes on when the damage is skipped or acknowledged.
 """
 
 from bisect import bisect_right
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from stafeta.broker.topic import Subscription, Topic
-from stafeta.errors import Lagging
+from stafeta.errors import Lagging, StoreDamaged
 from stafeta.message import Batch
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ class Span(NamedTuple):
     stop: int
 
 
+def _nobody() -> None:
+    """Hears of news when a feed is closed."""
+
+
 class Feed:
     """`news` is called when there is something to take where there was nothing, or the feed is too far behind.
 
@@ -38,10 +44,12 @@ class Feed:
 
     __slots__ = (
         "_ahead",
+        "_aside",
         "_broker",
         "_ready",
         "_sent",
         "_subscriptions",
+        "_untold",
         "client",
         "lagging",
         "news",
@@ -60,6 +68,9 @@ class Feed:
         self._ahead: dict[
             Topic, list[Batch]
         ] = {}  # what was read, and comes after something still to be read
+        # Topics that are damaged: where, and what was skipped of them then.
+        self._aside: dict[Topic, tuple[int, tuple[tuple[int, int], ...]]] | None = None
+        self._untold: list[StoreDamaged] | None = None
 
     # --- subscriptions
 
@@ -117,7 +128,7 @@ class Feed:
             self._broker.unwatch(subscription, self._wake)
         for topic in topics:
             if not self._covering(topic):
-                for known in (self._sent, self._ready, self._ahead):
+                for known in (self._sent, self._ready, self._ahead, self._aside or {}):
                     known.pop(topic, None)
 
     @property
@@ -136,6 +147,9 @@ class Feed:
         self._subscriptions.clear()
         self._ready.clear()
         self._ahead.clear()
+        # Both know the feed: they would keep each other until cycles are looked for.
+        self.news = _nobody
+        self.lagging = None
 
     # --- handing out
 
@@ -144,6 +158,10 @@ class Feed:
         if sent is None:
             floors = [topic.cursors[subscription].floor for subscription in self._covering(topic)]
             sent = self._sent[topic] = min(floors, default=topic.visible)
+        if self._aside and topic in self._aside:
+            if self._aside[topic] == (self._wanted(topic)[0], topic.skipped):
+                return  # it is damaged there still
+            del self._aside[topic]
         if not self._ready:
             self._ready[topic] = None
             self.news()
@@ -183,7 +201,7 @@ class Feed:
     @property
     def ready(self) -> bool:
         """True where there may be something to take."""
-        return bool(self._ready)
+        return bool(self._ready or self._untold)
 
     def take(self, size: int, overhead: int = 0) -> list[Batch] | None:
         """Messages of about `size` bytes, where each takes `overhead` bytes beside its payload. Nothing where there is
@@ -202,7 +220,7 @@ class Feed:
             if len(self._ready) == 1:
                 return self._handed_out(topic, start, stop, batches)
             self._keep(topic, stop, batches)
-        return self._in_turn(self._broker.visible_position)
+        return None if self._untold else self._in_turn(self._broker.visible_position)
 
     async def read(self, size: int, overhead: int = 0) -> list[Batch]:
         """The same, from the store where necessary."""
@@ -215,11 +233,24 @@ class Feed:
             if topic not in self._ahead:
                 sent = self._sent.get(topic)
                 start, stop = self._wanted(topic)
-                batches = await self._broker.log.read(topic, start, stop, share, overhead)
+                try:
+                    batches = await self._broker.log.read(topic, start, stop, share, overhead)
+                except StoreDamaged as error:
+                    self._set_aside(topic, start, error)
+                    continue
                 if self._sent.get(topic) != sent:
                     return []  # a subscription came or went meanwhile: begin again
                 self._keep(topic, stop, batches)
-        return self._in_turn(limit)
+        found = self._in_turn(limit)
+        if not found and self._untold:
+            raise self._untold.pop()
+        return found
+
+    def _set_aside(self, topic: Topic, start: int, error: StoreDamaged) -> None:
+        self._ready.pop(topic, None)
+        self._aside = self._aside or {}
+        self._aside[topic] = start, topic.skipped
+        self._untold = [*(self._untold or ()), error]
 
     def _share(self, size: int, overhead: int) -> int:
         """How much to read of each topic. Not less than a few messages: each reading is an effort, and what is not
@@ -240,9 +271,8 @@ class Feed:
             if self.patient and not self.durable:
                 raise self._overtaken(topic, start)
             start = topic.first
-        if len(cursors) == 1 and cursors[0].above:
-            spans = ((max(a, start), b) for a, b in cursors[0].pending(stop) if b > start)
-            start, stop = next(spans, (stop, stop))
+        if len(cursors) == 1 and cursors[0].gaps:
+            start, stop = cursors[0].next_pending(start, stop) or (stop, stop)
         return start, stop
 
     def _keep(self, topic: Topic, stop: int, batches: list[Batch]) -> None:
@@ -286,7 +316,7 @@ class Feed:
         """The connection has these; acknowledge them."""
         for topic, start, stop in spans:
             for subscription in self._covering(topic):
-                self._broker.ack(subscription, topic, start, stop)
+                self._broker.ack_surely(subscription, topic, start, stop)
 
     def spans(self, batches: Sequence[Batch]) -> list[Span]:
         """What `done` will be told of these batches, of which there is at least one."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from operator import attrgetter
 
@@ -10,8 +10,6 @@ from stafeta.broker.topic import Topic
 from stafeta.message import Batch
 from stafeta.store.port import Store
 
-ROW_COST = 200  # what a row takes in memory beside its payload, roughly
-BATCH_COST = 350  # and a batch, however small
 PIECE = 256  # rows of a batch in memory: readers who want less than all of it still share their batches
 
 
@@ -37,7 +35,7 @@ class Log:
         group = kept
         cost = 0
         for topic, batch in group:
-            cost += batch.size + ROW_COST * batch.count + BATCH_COST
+            cost += batch.held
             if topic.tail is None:
                 topic.tail = [batch]
             else:
@@ -101,35 +99,34 @@ def _pieces(batch: Batch) -> list[Batch]:
     return pieces
 
 
-def in_order(topics: Iterable[tuple[list[Batch], bool]]) -> list[Batch]:
-    """Batches of several topics in the order in which their messages were published.
+def in_order(topics: Iterable[tuple[list[Batch], bool]], size: int, limit: int) -> list[Batch]:
+    """Batches of several topics in the order in which their messages were published, up to about `size` bytes.
 
     Each topic comes as its batches and whether there are more behind them; nothing is returned that might come after
-    a message still to be read.
+    a message still to be read, nor from the position `limit` on.
     """
     topics = [(batches, more) for batches, more in topics if batches]
-    if len(topics) == 1:
+    if len(topics) == 1 and topics[0][0][-1].last_position < limit:
         return topics[0][0]
-    limit = min((batches[-1].positions[-1] for batches, more in topics if more), default=None)
-    streams = [
-        [
-            (position, batch.base + at, batch)
-            for batch in batches
-            for at, position in enumerate(batch.positions)
-        ]
-        for batches, _ in topics
-    ]
+    limit = min([limit - 1, *(batches[-1].last_position for batches, more in topics if more)])
     ordered: list[Batch] = []
     run: tuple[Batch, int, int] | None = None
-    for position, offset, batch in merge(*streams):
-        if limit is not None and position > limit:
+    for position, offset, batch in merge(*(_places(batches) for batches, _ in topics)):
+        if size <= 0 or position > limit:
             break
         if run is not None and run[0] is batch and run[2] == offset:
             run = (batch, run[1], offset + 1)
             continue
         if run is not None:
             ordered.append(run[0].cut(run[1], run[2]))
+            size -= ordered[-1].size
         run = (batch, offset, offset + 1)
     if run is not None:
         ordered.append(run[0].cut(run[1], run[2]))
     return ordered
+
+
+def _places(batches: Iterable[Batch]) -> Iterator[tuple[int, int, Batch]]:
+    for batch in batches:
+        for offset, position in enumerate(batch.positions, batch.base):
+            yield position, offset, batch

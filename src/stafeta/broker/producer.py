@@ -1,50 +1,44 @@
 """What is remembered of a producer on one topic, so that a retry is recognised.
 
-1. A producer that counts without gaps (`sequence`) is recognised for ever: what is not above its last counter is a
-   retry.
-2. One that draws its counters as it likes (`once`) has one request under way at a time; a retry is one of its last few
-   counters with the same payload. The payload is looked at because random draws meet now and then, and then the
-   second message must not be lost.
+1. A producer that counts without gaps (`SequenceProducer`) is recognised for ever: what is not above its last number is
+   a retry.
+2. One that draws its counters as it likes (`CounterProducer`) has one request under way at a time; a retry is one of
+   its last few counters with the same payload. The payload is looked at because random draws meet now and then, and
+   then the second message must not be lost.
+3. A name stands for one of the two: those of rule 2 begin with `counter/`, at the broker and in what is stored. So a
+   client may do both, and neither is taken for the other.
 """
 
 import zlib
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import orjson
 
 from stafeta.errors import OutOfSequence
+from stafeta.names import COUNTER_PREFIX
 
 REMEMBERED = 8  # counters, for rule 2
-RANGES = 64  # runs of counters whose offsets are known, for answering a retry as the first time
+RANGES = 64  # runs of numbers whose offsets are known, for answering a retry as the first time
 
 
-class Producer:
-    __slots__ = ("draws", "last", "ranges")
+class SequenceProducer:
+    __slots__ = ("last", "ranges")
 
-    def __init__(self) -> None:
-        self.last = 0
-        self.ranges: tuple[tuple[int, int, int], ...] = ()  # first counter, how many, first offset
-        self.draws: tuple[tuple[int, int, int], ...] = ()  # counter, checksum of the payload, offset
+    def __init__(self, last: int = 0, ranges: Sequence[tuple[int, int, int]] = ()) -> None:
+        self.last = last
+        self.ranges = tuple(ranges)  # first number, how many, first offset
 
     @property
     def reached(self) -> int:
         """The last offset recorded."""
         return self.ranges[-1][2] + self.ranges[-1][1] - 1 if self.ranges else 0
 
-    def copy(self) -> "Producer":
-        twin = Producer()
-        twin.last, twin.ranges, twin.draws = self.last, self.ranges, self.draws
-        return twin
-
-    def stored_at(self, counter: int, payload: bytes) -> int | None:
-        """Rule 2: the offset under which this was stored before, or None if it is new."""
-        for known, checksum, offset in self.draws:
-            if known == counter and checksum == zlib.crc32(payload):
-                return offset
-        return None
+    def copy(self) -> "SequenceProducer":
+        return SequenceProducer(self.last, self.ranges)
 
     def repeated(self, sequence: int, count: int) -> int:
-        """Rule 1: how many of the messages numbered from `sequence` on were stored before."""
+        """How many of the messages numbered from `sequence` on were stored before."""
         return repeated_of(self.last, sequence, count)
 
     def offset_of(self, sequence: int) -> int | None:
@@ -53,34 +47,55 @@ class Producer:
                 return offset + sequence - first
         return None
 
-    def record(self, counter: int, offset: int, payloads: Sequence[bytes], count: int | None = None) -> None:
-        """Messages with consecutive counters were stored at consecutive offsets. Where there are many, `count` says how
-        many, and payloads need not be given: a producer that numbers many at once draws none."""
-        count = len(payloads) if count is None else count
+    def record(self, sequence: int, offset: int, count: int) -> None:
+        """Messages with consecutive numbers were stored at consecutive offsets."""
         known = self.ranges[-1] if self.ranges else None
-        if known and known[0] + known[1] == counter and known[2] + known[1] == offset:
+        if known and known[0] + known[1] == sequence and known[2] + known[1] == offset:
             self.ranges = (*self.ranges[:-1], (known[0], known[1] + count, known[2]))
         else:
-            self.ranges = (*self.ranges[1 - RANGES :], (counter, count, offset))
-        newest = payloads[-REMEMBERED:]
-        fresh = [
-            (counter + at, zlib.crc32(payload), offset + at)
-            for at, payload in enumerate(newest, count - len(newest))
-        ]
-        self.draws = (*self.draws, *fresh)[-REMEMBERED:]
-        self.last = counter + count - 1
+            self.ranges = (*self.ranges[1 - RANGES :], (sequence, count, offset))
+        self.last = sequence + count - 1
 
     def encode(self) -> bytes:
-        return orjson.dumps((self.last, self.ranges, self.draws))
+        return orjson.dumps((self.last, self.ranges, ()))
 
-    @classmethod
-    def decode(cls, state: bytes) -> "Producer":
-        producer = cls()
-        last, ranges, draws = orjson.loads(state)
-        producer.last = last
-        producer.ranges = tuple(map(tuple, ranges))
-        producer.draws = tuple(map(tuple, draws))
-        return producer
+
+class CounterProducer:
+    __slots__ = ("recent",)
+
+    def __init__(self, recent: Sequence[tuple[int, int, int]] = ()) -> None:
+        self.recent = tuple(recent)  # counter, checksum of the payload, offset
+
+    @property
+    def reached(self) -> int:
+        """The last offset recorded."""
+        return self.recent[-1][2] if self.recent else 0
+
+    def copy(self) -> "CounterProducer":
+        return CounterProducer(self.recent)
+
+    def stored_at(self, counter: int, payload: bytes) -> int | None:
+        """The offset under which this was stored before, or None if it is new."""
+        for known, checksum, offset in self.recent:
+            if known == counter and checksum == zlib.crc32(payload):
+                return offset
+        return None
+
+    def record(self, counter: int, offset: int, payload: bytes) -> None:
+        self.recent = (*self.recent[1 - REMEMBERED :], (counter, zlib.crc32(payload), offset))
+
+    def encode(self) -> bytes:
+        return orjson.dumps((0, (), self.recent))
+
+
+Producer: TypeAlias = SequenceProducer | CounterProducer
+
+
+def decode(name: str, state: bytes) -> Producer:
+    last, ranges, recent = orjson.loads(state)
+    if name.startswith(COUNTER_PREFIX):
+        return CounterProducer([tuple(one) for one in recent])
+    return SequenceProducer(last, [tuple(one) for one in ranges])
 
 
 def repeated_of(last: int, sequence: int, count: int) -> int:

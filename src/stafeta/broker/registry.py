@@ -1,8 +1,12 @@
 """Which topics there are, and who subscribes to them."""
 
+import asyncio
 from collections.abc import Callable, Iterable
+from itertools import islice
 
-from stafeta.broker import names
+from sortedcontainers import SortedList
+
+from stafeta import names
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
 from stafeta.broker.cursor import Cursor
@@ -11,6 +15,8 @@ from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.broker.trie import FilterTrie, NameTrie
 from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic, NotSubscribed
 from stafeta.store.port import Snapshot, TopicRecord
+
+PORTION = 1000  # names looked at before others get their turn
 
 
 class Registry:
@@ -33,10 +39,14 @@ class Registry:
         self._retention = retention
         self._filters: FilterTrie[Subscription] = FilterTrie()  # the wide ones; a topic has its own at hand
         self._names: NameTrie[Topic] = NameTrie()
+        self._sorted: SortedList[str] = SortedList()  # the names, for listing them
+        self._removed: dict[Topic, None] = {}  # topics that do not exist any more, the longest removed first
+        self._first_offset = 1  # where new topics begin
         self._last_topic = 0
         self._last_subscription = 0
         self._subscriptions = 0
         self._client_id = 0
+        self._producers = 0  # that are remembered, once for each topic
         self._taken: set[str] = set()  # ids above it under which somebody counts who never asked for one
 
     def _restore(self, snapshot: Snapshot) -> dict[int, Topic]:
@@ -46,16 +56,19 @@ class Registry:
             topic = Topic(record, self._retention(record.name))
             self.topics[record.name] = topics[record.id] = topic
             self._names.add(record.name, topic)
-            self._last_topic = max(self._last_topic, record.id)
-            if topic.exists and topic.first < topic.next:
+            if not topic.exists:
+                self._removed[topic] = None
+            elif topic.first < topic.next:
                 self.collector.dirty.add(topic)
+        self._sorted.update(self.topics)
+        for id_, start, stop in snapshot.skipped:
+            topics[id_].skipped += ((start, stop),)
         subscriptions: dict[int, Subscription] = {}
         for id_, client, filter_, start, durable in snapshot.subscriptions:
             subscription = Subscription(id_, client, filter_, start, durable=durable, lasting=True)
             subscription.away = not durable
             subscriptions[id_] = subscription
             self._enter(subscription)
-            self._last_subscription = max(self._last_subscription, id_)
             if not durable:
                 for topic in self.matching(filter_):
                     topic.cursors[subscription] = Cursor(topic.next)
@@ -64,8 +77,21 @@ class Registry:
             subscription, topic = subscriptions[subscription_id], topics[topic_id]
             topic.cursors[subscription] = Cursor(floor, above)
             subscription.topics[topic] = None
+        if snapshot.held:
+            self.collector.held = True
+            self._complete_cursors(subscriptions.values())
         self._client_id = snapshot.client_id
+        self._first_offset = snapshot.first_offset
+        self._last_topic, self._last_subscription = snapshot.last_topic, snapshot.last_subscription
         return topics
+
+    def _complete_cursors(self, subscriptions: Iterable[Subscription]) -> None:
+        """Some were damaged: whoever has none where he should begins with all that there is."""
+        for subscription in subscriptions:
+            for topic in self.matching(subscription.filter) if subscription.durable else ():
+                if subscription not in topic.cursors:
+                    topic.cursors[subscription] = Cursor(topic.first)
+                    subscription.topics[topic] = None
 
     def reconfigure(self, limits: Limits, retention: Callable[[str], Retention | None]) -> None:
         """Change limits and retention while running."""
@@ -76,6 +102,28 @@ class Registry:
             self.collector.dirty.add(topic)
 
     # --- topics
+
+    async def listed(self, filter_: str, after: str = "", limit: int | None = None) -> list[Topic]:
+        """The topics that a filter matches, in the order of their names. Others get their turn meanwhile."""
+        names.check_filter(filter_)
+        matches, prefix = names.matcher(filter_), names.prefix_of(filter_)
+        found: list[Topic] = []
+        first = after < prefix
+        start = prefix if first else after
+        while True:
+            portion = list(islice(self._sorted.irange(start, inclusive=(first, False)), PORTION))
+            for name in portion:
+                if not name.startswith(prefix):
+                    return found
+                topic = self.topics[name]
+                if topic.exists and matches(name):
+                    found.append(topic)
+                    if len(found) == limit:
+                        return found
+            if len(portion) < PORTION:
+                return found
+            start, first = portion[-1], False
+            await asyncio.sleep(0)
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -99,18 +147,25 @@ class Registry:
         """Refuses to make a topic when there are too many, or it is too late."""
         if self.closed:
             raise BrokerClosed("The broker is shutting down.")
-        if name not in self.topics and len(self.topics) >= self.limits.topics:
-            raise LimitReached(f"There are {len(self.topics)} topics, as many as limits.max_topics allows.")
+        existing = len(self.topics) - len(self._removed)
+        if existing >= self.limits.topics:
+            raise LimitReached(f"There are {existing} topics, as many as limits.max_topics allows.")
 
     def _create(self, name: str, subscribed: Iterable[Subscription]) -> Topic:
         topic = known = self.topics.get(name)
         if topic is None:
+            # Two for one, where the limit was lowered: not all at once, for which everybody would wait.
+            for old in list(
+                islice(self._removed, min(2, max(len(self._removed) - self.limits.topics + 1, 0)))
+            ):
+                self._forget(old)
             self._last_topic += 1
-            topic = Topic(TopicRecord(self._last_topic, name, 1, 1, False, False), self._retention(name))
-            self.topics[name] = topic
-            self._names.add(name, topic)
+            record = TopicRecord(self._last_topic, name, self._first_offset, self._first_offset, False, False)
+            topic = Topic(record, self._retention(name))
+            self._add(topic)
         made = topic
         made.exists = True
+        self._removed.pop(made, None)
         made.low = made.first = made.next
         pending = self.commits.pending
         pending.topics.add(made)
@@ -118,16 +173,49 @@ class Registry:
         def undo() -> None:
             made.exists = False
             if known is None:
-                del self.topics[name]
+                self._take_out(made)
+            else:
+                self._removed[made] = None
 
         pending.undo.append(undo)
         for subscription in subscribed:
             self._point(subscription, made, made.next)
         return made
 
+    def _add(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self._names.add(topic.name, topic)
+        self._sorted.add(topic.name)
+
+    def _take_out(self, topic: Topic) -> None:
+        del self.topics[topic.name]
+        self._names.discard(topic.name)
+        self._sorted.remove(topic.name)
+
+    def _forget(self, topic: Topic) -> None:
+        """A removed topic is not remembered any more. Should there be one of its name again, it begins where none has
+        been before, so that no offset comes twice."""
+        before, producers = self._first_offset, topic.producers
+        pending = self.commits.pending
+
+        def undo() -> None:
+            self._first_offset = before
+            topic.producers = producers
+            self._producers += len(producers or ())
+            self._add(topic)
+            self._removed = {topic: None, **self._removed}
+
+        pending.undo.append(undo)
+        pending.group.forgotten_topics.append(topic.id)
+        self._first_offset = pending.group.first_offset = max(before, topic.next)
+        topic.producers = None
+        self._producers -= len(producers or ())
+        del self._removed[topic]
+        self._take_out(topic)
+
     def remove_unless_wanted(self, topic: Topic) -> None:
         """A topic that nobody subscribes to and that keeps nothing goes; its offsets are not used again."""
-        if topic.wanted or not topic.exists:
+        if topic.wanted or not topic.exists or self.collector.held:
             return
         first = topic.first
         pending = self.commits.pending
@@ -136,10 +224,12 @@ class Registry:
         def undo() -> None:
             topic.exists = True
             topic.first = first
+            self._removed.pop(topic, None)
 
         pending.undo.append(undo)
         topic.exists = False
         topic.first = topic.next
+        self._removed[topic] = None
 
     def keep_last(self, topic: Topic) -> None:
         """Let the topic keep its last message from now on."""
@@ -238,7 +328,10 @@ class Registry:
         pending.undo.append(undo)
         pending.group.subscriptions[subscription.id] = subscription.record()
         for topic in subscription.topics:
-            pending.cursors[subscription, topic] = topic.cursors[subscription] if durable else None
+            if durable:
+                pending.keep(subscription, topic, topic.cursors[subscription])
+            else:
+                pending.cursors[subscription, topic] = None
 
     def _look_for(self, subscription: Subscription) -> None:
         """Its client may have come or gone since what is now undone."""
@@ -326,7 +419,7 @@ class Registry:
             topic.watch(subscription)
         pending = self.commits.pending
         if subscription.durable:
-            pending.cursors[subscription, topic] = cursor
+            pending.keep(subscription, topic, cursor)
 
         def undo() -> None:
             topic.cursors.pop(subscription, None)

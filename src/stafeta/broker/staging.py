@@ -4,7 +4,10 @@
    are done: committing again changes nothing, so it may be asked for however often.
 2. A transaction is staged in parts. Only the parts named in the commit become visible; the others, left by workers that
    failed or were too slow, are dropped.
-3. What is staged is as durable as what is published, and outlives a restart. What nobody commits is dropped in time.
+3. To begin one drops what was staged for it before, and is an attempt of its own: who holds an earlier attempt is
+   refused from then on, so that two programs never write one transaction together. Who names a counter, and no attempt,
+   has parts of names that no other attempt has.
+4. What is staged is as durable as what is published, and outlives a restart. What nobody commits is dropped in time.
 """
 
 import asyncio
@@ -12,11 +15,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from stafeta.broker.names import check_client, check_name
 from stafeta.broker.producer import repeated_of
 from stafeta.broker.topic import Topic
-from stafeta.errors import NotStaged
+from stafeta.errors import LimitReached, NotStaged, TakenOver
 from stafeta.message import ROW, Batch, Row, RowBatch
+from stafeta.names import check_name, check_producer
 from stafeta.store.port import Promotion, Snapshot, StagedRecord
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ class Staging:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._done: dict[str, int] = {}  # the last transaction committed by each producer
+        self._attempts: dict[str, int] = {}  # the last attempt that each producer has begun
         self._staged: dict[tuple[str, int], list[StagedRecord]] = {}
         self._rows: defaultdict[tuple[str, int], Counter[tuple[str, str]]] = defaultdict(
             Counter
@@ -38,10 +42,32 @@ class Staging:
 
     def recover(self, snapshot: Snapshot) -> None:
         self._done.update(snapshot.transactions)
+        self._attempts.update(snapshot.begun)
+        self._last = snapshot.last_staged
         for record in snapshot.staged:
             self._staged.setdefault((record.producer, record.counter), []).append(record)
             self._rows[record.producer, record.counter][record.part, record.topic] += record.rows
-            self._last = max(self._last, record.id)
+
+    def begin(self, producer: str) -> tuple[int, int]:
+        """Begin the transaction after the last that was committed, and drop what was staged for it before. Its counter,
+        and the attempt: a number higher than that of any earlier one."""
+        self._check_room(self._attempts, producer)
+        counter = self.last(producer) + 1
+        self._drop((producer, counter))
+        before = self._attempts.get(producer)
+        attempt = max(self._broker.now(), (before or 0) + 1)
+        self._attempts[producer] = attempt
+        pending = self._broker.commits.pending
+        pending.group.begun[producer] = attempt
+
+        def undo() -> None:
+            if before is None:
+                del self._attempts[producer]
+            else:
+                self._attempts[producer] = before
+
+        pending.undo.append(undo)
+        return counter, attempt
 
     def stage(
         self,
@@ -59,14 +85,23 @@ class Staging:
         return self.stage_batch(producer, counter, part, topic, RowBatch(topic, 0, rows))
 
     def stage_batch(
-        self, producer: str, counter: int, part: str, topic: str, batch: Batch, sequence: int | None = None
+        self,
+        producer: str,
+        counter: int,
+        part: str,
+        topic: str,
+        batch: Batch,
+        sequence: int | None = None,
+        attempt: int | None = None,
     ) -> asyncio.Future[None]:
         """The same for messages that came together. Their times, where they have none yet, are 0.
 
         `sequence` numbers the first of them within the part and topic, so that one staged again is recognised."""
-        check_client(producer)
+        check_producer(producer)
         check_name(topic)
+        self._broker.check_writable(topic)
         self._broker.check_longest(batch)
+        self._check_attempt(producer, counter, attempt)
         if self.is_done(producer, counter):
             return self._broker.receipt()
         staged = self._staged.setdefault((producer, counter), [])
@@ -97,12 +132,22 @@ class Staging:
 
         pending.undo.append(undo)
 
+    async def verify(self, producer: str, counter: int) -> None:
+        """Call before `commit`: raises StoreDamaged where what was staged is not as it came."""
+        await self._broker.verify([record.id for record in self._staged.get((producer, counter), [])])
+
     def commit(
-        self, producer: str, counter: int, parts: Mapping[str, int | None] | Iterable[str] | None = None
+        self,
+        producer: str,
+        counter: int,
+        parts: Mapping[str, int | None] | Iterable[str] | None = None,
+        attempt: int | None = None,
     ) -> asyncio.Future[None]:
         """Make the named parts of a transaction visible (None: all), in this order, unless it was committed before.
         Where parts come with numbers of rows, they must have so many."""
+        self._check_attempt(producer, counter, attempt)
         if not self.is_done(producer, counter):
+            self._check_room(self._done, producer)
             staged = self._staged.get((producer, counter), [])
             wanted = self._wanted(producer, counter, staged, parts)
             # All of them first: one that cannot be made must leave nothing promoted.
@@ -141,9 +186,10 @@ class Staging:
                 )
         return {part: place for place, part in enumerate(expected)}
 
-    def abort(self, producer: str, counter: int) -> asyncio.Future[None]:
-        """Drop what was staged under a transaction."""
-        self._drop((producer, counter))
+    def abort(self, producer: str, counter: int, attempt: int | None = None) -> asyncio.Future[None]:
+        """Drop what was staged under a transaction. Of an earlier attempt there is nothing left."""
+        if attempt in (None, self._attempts.get(producer)):
+            self._drop((producer, counter))
         return self._broker.receipt()
 
     def expire(self) -> None:
@@ -161,6 +207,19 @@ class Staging:
     def last(self, producer: str) -> int:
         """The last transaction that the producer committed; -1 where there is none."""
         return self._done.get(producer, -1)
+
+    def _check_room(self, known: Mapping[str, int], producer: str) -> None:
+        if producer not in known and len(known) >= self._broker.limits.producers:
+            raise LimitReached(
+                f"{len(known)} producers of transactions are remembered, as many as limits.max_producers allows."
+            )
+
+    def _check_attempt(self, producer: str, counter: int, attempt: int | None) -> None:
+        if attempt not in (None, self._attempts.get(producer)):
+            raise TakenOver(
+                f"{producer!r} has begun a transaction again since, here or in another program: what was written for "
+                f"number {counter} in this attempt is dropped, unless it was committed before."
+            )
 
     def _made(self, name: str) -> Topic:
         topic = self._broker.topic_for(name, create=True)

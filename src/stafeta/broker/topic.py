@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stafeta.broker.cursor import Cursor
-from stafeta.broker.names import is_filter, matcher
 from stafeta.broker.producer import Producer
 from stafeta.message import Batch
+from stafeta.names import RESERVED, is_filter, matcher
 from stafeta.store.port import SubscriptionRecord, TopicRecord
 
 
@@ -64,6 +64,7 @@ class Topic:
 
     __slots__ = (
         "cursors",
+        "doubtful",
         "exists",
         "first",
         "id",
@@ -72,7 +73,9 @@ class Topic:
         "name",
         "next",
         "producers",
+        "reserved",
         "retention",
+        "skipped",
         "tail",
         "visible",
         "warm",
@@ -81,12 +84,15 @@ class Topic:
 
     def __init__(self, record: TopicRecord, retention: Retention | None) -> None:
         self.id, self.name, self.first, self.next, self.exists, self.keeps_last = record
+        self.reserved = self.name.startswith(RESERVED)  # it is not for clients to publish to
         self.visible = self.next
         self.low = self.first  # no cursor is below
         self.retention = retention
         self.cursors: dict[Subscription, Cursor] = {}
         self.watched: dict[Subscription, None] | None = None  # the subscriptions that have watchers
         self.producers: dict[str, Producer] | None = None
+        self.doubtful = False  # how far its producers have come is not known for certain
+        self.skipped: tuple[tuple[int, int], ...] = ()  # offsets that are damaged, and passed over, in order
         self.tail: list[Batch] | None = None  # the newest messages, where they are still in memory
         self.warm = False  # someone reads it, so its newest messages are kept there
 
@@ -107,6 +113,13 @@ class Topic:
         return (
             bool(self.cursors) or self.keeps_last or (self.retention is not None and self.first < self.next)
         )
+
+    def past_skipped(self, offset: int) -> int:
+        """Where to go on reading."""
+        for start, stop in self.skipped:
+            if start <= offset < stop:
+                offset = stop
+        return offset
 
     def watch(self, subscription: Subscription) -> None:
         if self.watched is None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Generic, TypeVar
 
-from stafeta.broker.names import levels_of
+from stafeta.names import levels_of
 
 V = TypeVar("V")
 
@@ -73,7 +73,7 @@ class FilterTrie(Generic[V]):
 
 
 class NameTrie(Generic[V]):
-    """Names in a trie: which of them does this filter match. Nothing is ever taken out of it.
+    """Names in a trie: which of them does this filter match.
 
     A level is a dictionary of the levels below it; where nothing is below, the value itself, since there are many.
     """
@@ -93,6 +93,23 @@ class NameTrie(Generic[V]):
             node[last][_HERE] = value
         else:
             node[last] = value
+
+    def discard(self, name: str) -> None:
+        node = self._root
+        way: list[tuple[dict[str, Any], str]] = []
+        for level in name.split("/"):
+            way.append((node, level))
+            node = node[level] if isinstance(node.get(level), dict) else {}
+        parent, last = way.pop()
+        if isinstance(parent.get(last), dict):
+            parent[last].pop(_HERE, None)
+            if parent[last]:
+                return
+        parent.pop(last, None)
+        for above, level in reversed(way):
+            if above.get(level):
+                break
+            above.pop(level, None)
 
     def matching(self, filter_: str) -> list[V]:
         levels = levels_of(filter_)

@@ -3,18 +3,24 @@
 1. A name is 1 to 255 bytes of UTF-8 without white space or control characters; levels are separated by `/`.
 2. A name that is published to has no `+`, `#` or `*` in it.
 3. In a filter a level that is `+` stands for any one level, and `#` or `*` for any number of levels, none included.
-4. A filter that begins with a wildcard does not match names that begin with `$`: those are the broker's own.
+4. A filter that begins with a wildcard does not match names that begin with `$`. Those that begin with `$sys/` are the
+   broker's own, and only what is below `$sys/pipeline/` is written from outside, by the pipeline.
 """
 
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import takewhile
 
 from stafeta.errors import InvalidClient, InvalidName
 
 MAX_BYTES = 255
 MAX_LEVELS = 64
 MAX_OPEN = 4  # levels of a filter that stand for any number
+RESERVED = "$sys/"  # what names of the broker's own topics begin with
+PIPELINE = "$sys/pipeline/"  # and those of the pipeline's
+FLIGHT_PREFIX = "flight/"  # what the broker puts before the names of the Flight door's clients and producers
+COUNTER_PREFIX = "counter/"  # and before those of producers that draw their counters
 
 _FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WILDCARD = re.compile(r"[+#*]")
@@ -49,6 +55,15 @@ def check_filter(name: str) -> None:
             )
 
 
+def reserved(name: str) -> InvalidName:
+    return InvalidName(f"The topic {name!r} is the broker's own; nobody else publishes to it.")
+
+
+def check_producer(name: str) -> None:
+    """Raise `InvalidClient` where the name of a producer, as the broker has it, is not allowed."""
+    check_client(name.removeprefix(COUNTER_PREFIX).removeprefix(FLIGHT_PREFIX))
+
+
 def check_client(client: str) -> None:
     try:
         _check(client, "client id")
@@ -78,11 +93,38 @@ def levels_of(filter_: str) -> list[str]:
     return ["#" if level == "*" else level for level in filter_.split("/")]
 
 
+def prefix_of(filter_: str) -> str:
+    """What every name begins with that matches the filter: its levels before the first wildcard."""
+    return "/".join(takewhile(lambda level: level not in ("+", "#"), levels_of(filter_)))
+
+
 def pattern_of(filter_: str) -> str:
-    """The filter as a regular expression, of Python's and Java's, of names with a `/` put before them."""
-    signs = {"+": "/[^/]*", "#": "(?:/[^/]*)*"}
-    hidden = "(?!/[$])" if filter_[0] in "+#*" else ""
-    return hidden + "".join(signs.get(level) or "/" + re.escape(level) for level in levels_of(filter_))
+    """The filter as a regular expression, of Python's and Java's, of names with a `/` put before them.
+
+    What stands between two `#` is looked for once, from the left, and never again elsewhere (an atomic group): if it
+    can be matched at all it can be there. So a name costs its length times the filter's.
+    """
+    any_levels = "(?:/[^/]*)*"
+    first, *rest = _between_open(levels_of(filter_))
+    pattern = "(?!/[$])" if filter_[0] in "+#*" else ""
+    pattern += _fixed(first)
+    for levels in rest[:-1]:
+        pattern += f"(?>{any_levels}?{_fixed(levels)}(?![^/]))" if levels else ""
+    return pattern + (any_levels + _fixed(rest[-1]) if rest else "")
+
+
+def _between_open(levels: list[str]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for level in levels:
+        if level == "#":
+            parts.append([])
+        else:
+            parts[-1].append(level)
+    return parts
+
+
+def _fixed(levels: list[str]) -> str:
+    return "".join("/[^/]*" if level == "+" else "/" + re.escape(level) for level in levels)
 
 
 @lru_cache(1000)

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stafeta.broker.names import check_client, check_filter, check_name, matcher
 from stafeta.broker.trie import FilterTrie, NameTrie
 from stafeta.errors import InvalidClient, InvalidName
+from stafeta.names import check_client, check_filter, check_name, matcher
 from tests.broker.model import matches
 
 LEVELS = st.lists(st.sampled_from(["a", "b", "", "$s", "x"]), min_size=1, max_size=5)

@@ -1,0 +1,153 @@
+"""What the broker has to do, and who waits for what: for people who look after it."""
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from stafeta.broker.topic import Subscription, Topic
+from stafeta.errors import StoreDamaged
+from stafeta.message import TIME
+
+if TYPE_CHECKING:
+    from stafeta.broker.broker import Broker
+
+PORTION = 1000  # topics and clients looked at before others get their turn
+LOOKS = 5000  # into the log, for one list
+
+
+class Stats(NamedTuple):
+    topics: int
+    subscriptions: int
+    clients: int  # that have subscriptions
+    messages: int  # published since the start
+    position: int  # that of the next message
+    pending: int  # bytes that are not on disk yet
+    uptime: float  # seconds
+
+
+class ClientLine(NamedTuple):
+    client: str
+    subscriptions: int
+    connected: bool  # or it waits for messages just now
+    behind: int  # messages
+
+
+class SubscriptionLine(NamedTuple):
+    client: str
+    filter: str
+    durable: bool
+    connected: bool
+    topics: int
+    behind: int  # messages
+    seconds: float  # the age of the oldest of them
+
+
+def stats(broker: "Broker") -> Stats:
+    return Stats(
+        sum(topic.exists for topic in broker.topics.values()),
+        sum(map(len, broker.clients.values())),
+        len(broker.clients),
+        broker.visible_position - broker.began,
+        broker.visible_position,
+        broker.commits.size,
+        round(time.monotonic() - broker.started, 3),
+    )
+
+
+async def clients(broker: "Broker", after: str, limit: int) -> list[ClientLine]:
+    """The clients that have subscriptions, or are connected by their names."""
+    found: list[ClientLine] = []
+    async for name in _names({*broker.clients, *broker.sessions}, after):
+        subscriptions = list(broker.clients.get(name, {}).values())
+        behind = sum([await _behind(one) for one in subscriptions])
+        connected = name in broker.sessions or any(one.watchers for one in subscriptions)
+        found.append(ClientLine(name, len(subscriptions), connected, behind))
+        if len(found) == limit:
+            break
+    return found
+
+
+async def subscriptions(
+    broker: "Broker", after: tuple[str, str], limit: int, wanted: str = ""
+) -> list[SubscriptionLine]:
+    """The subscriptions, by client and filter. `wanted` is a topic that they match, or a filter as it was subscribed
+    to; all where it is empty. Where many looks into the log are needed they are fewer than `limit`, and there are no
+    more when there are none."""
+    found: list[SubscriptionLine] = []
+    ages = Ages(broker)
+    async for name in _names(broker.clients, after[0], included=True):
+        for filter_, one in sorted(broker.clients.get(name, {}).items()):
+            if (name, filter_) <= after or not (wanted in ("", filter_) or one.covers(wanted)):
+                continue
+            behind = await _behind(one)
+            seconds = await ages.of(one) if behind else 0.0
+            connected = name in broker.sessions or bool(one.watchers)
+            found.append(
+                SubscriptionLine(name, filter_, one.durable, connected, len(one.topics), behind, seconds)
+            )
+            if len(found) == limit or ages.looks >= LOOKS:
+                return found
+    return found
+
+
+async def _names(known: Iterable[str], after: str, *, included: bool = False) -> AsyncIterator[str]:
+    names = await asyncio.to_thread(sorted, list(known))
+    start = bisect_right(names, after)
+    for number, name in enumerate(names[start - (included and start > 0 and names[start - 1] == after) :], 1):
+        yield name
+        if number % PORTION == 0:
+            await asyncio.sleep(0)
+
+
+async def _behind(subscription: Subscription) -> int:
+    """How many messages it has not acknowledged."""
+    total = 0
+    for number, topic in enumerate(list(subscription.topics), 1):
+        if (cursor := topic.cursors.get(subscription)) is not None:
+            done = sum([stop - max(start, topic.first) for start, stop in cursor.above if stop > topic.first])
+            total += max(topic.visible - max(cursor.floor, topic.first) - done, 0)
+        if number % PORTION == 0:
+            await asyncio.sleep(0)
+    return 0 if subscription.away else total
+
+
+class Ages:
+    """How old messages are, which have to be looked up in the log for that, each once."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._times: dict[tuple[Topic, int], int] = {}
+        self._now = broker.now()
+
+    @property
+    def looks(self) -> int:
+        return len(self._times)
+
+    async def of(self, subscription: Subscription) -> float:
+        """Seconds since the oldest message was published that it has not acknowledged; of many topics those that it
+        matched first are looked at."""
+        oldest = self._now
+        for topic in list(islice(subscription.topics, LOOKS)):
+            cursor = topic.cursors.get(subscription)
+            span = None if cursor is None else cursor.next_pending(topic.first, topic.visible)
+            if span is not None:
+                oldest = min(oldest, await self._time(topic, span[0]))
+        return (self._now - oldest) / 1_000_000
+
+    async def _time(self, topic: Topic, offset: int) -> int:
+        known = self._times.get((topic, offset))
+        if known is None:
+            known = self._times[topic, offset] = await self._look(topic, offset)
+            await asyncio.sleep(0)
+        return known
+
+    async def _look(self, topic: Topic, offset: int) -> int:
+        try:
+            batches = await self._broker.read(topic, offset, 1, offset + 1)
+        except StoreDamaged:
+            return self._now
+        time = batches[0].column(TIME)[0] if batches else None
+        return time if isinstance(time, int) else self._now
