@@ -15,19 +15,25 @@ from stafeta.doors.zeromq import replies
 from stafeta.doors.zeromq.codec import (
     Ack,
     BadRequest,
+    Clients,
     Delivery,
     Get,
     Login,
     Put,
     PutSequence,
+    Read,
     Request,
+    Stats,
     Subscribe,
+    Subscriptions,
     Topics,
     Unsubscribe,
+    Wait,
+    Watch,
 )
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.text_dialect import TextDialect
-from stafeta.errors import InvalidMessage, Refused
+from stafeta.errors import DataLoss, InvalidMessage, Refused
 from stafeta.message import Kind, Row, RowBatch
 from tests.doors.zeromq.peers import read_get
 
@@ -69,11 +75,14 @@ def get_replies(data: bytes) -> None:
 
 
 def client_replies(data: bytes) -> None:
-    for reading in (replies.done, replies.last_id, replies.stored, replies.topics):
-        with suppress(Refused):
+    for reading in (
+        *(replies.done, replies.subscribed, replies.stored, replies.topics),
+        *(replies.ready, replies.stats, replies.clients, replies.subscriptions),
+    ):
+        with suppress(Refused, DataLoss):
             reading(data)
-    with suppress(Refused):
-        for message in replies.messages(data, "t"):
+    with suppress(Refused, DataLoss):
+        for message in replies.messages(data, "t")[0]:
             message.text.encode()
 
 
@@ -110,8 +119,8 @@ def _as_json(request: Request) -> bytes:
         case Put(_, payload, kind, _, counter):
             body = {"publication": b64encode(payload).decode(), "encoding": "base64", "kind": Kind(kind).word}
             body |= {} if counter is None else {"counter": counter}
-        case PutSequence(_, payloads, kind, _, sequence):
-            body = {"encoding": "base64", "kind": Kind(kind).word, "sequence": sequence}
+        case PutSequence(_, payloads, kind, _, sequence, create):
+            body = {"encoding": "base64", "kind": Kind(kind).word, "sequence": sequence, "create": create}
             body["publications"] = [b64encode(payload).decode() for payload in payloads]
         case Get(_, _, after, limit, wait):
             body = {"last_publication_id": after, "wait": wait}
@@ -120,6 +129,16 @@ def _as_json(request: Request) -> bytes:
             body = {"last_publication_id": up_to} if ids is None else {"ids": ids}
         case Topics(filter_, after_name, most):
             body = {"filter": filter_, "after": after_name, "limit": most}
+        case Wait(_, filters, wait):
+            body = {"topics": filters, "wait": wait}
+        case Watch(_, filters, wait):
+            body = {"filters": filters, "wait": wait}
+        case Read(_, start, last, most):
+            body = {"last": last, "limit": most} if start is None else {"from": start, "limit": most}
+        case Clients(after_name, most):
+            body = {"after": after_name, "limit": most}
+        case Subscriptions(after_both, most, filter_):
+            body = {"after": after_both, "limit": most, "filter": filter_}
     name = {Login: "REQUEST_ID", Subscribe: "SUB", Unsubscribe: "UNSUB", PutSequence: "PUT"}.get(
         type(request), type(request).__name__.upper()
     )
@@ -137,13 +156,21 @@ def _composed(data: bytes) -> bytes:
     return json.dumps(told).encode()
 
 
-_TYPES = ["REQUEST_ID", "SUB", "UNSUB", "PUT", "GET", "ACK", "TOPICS"]
+_TYPES = [
+    *("REQUEST_ID", "SUB", "UNSUB", "PUT", "GET", "ACK", "TOPICS"),
+    *("WAIT", "WATCH", "READ", "STATS", "CLIENTS", "SUBSCRIPTIONS"),
+]
 _NAMES: list[object] = ["t", "a/#", "", 12, None, "ș"]
 _NUMBERS: list[object] = [0, 1, 7, -1, 1 << 62, 1 << 63, 0.25, 1e300, None, True, "1"]
 _TEXTS: list[object] = ["", "1", "-1.50", "[1]", "QQ==", "\ud800", "ș", 1, 2.5, None, [[]], {"a": [None]}]
 _DETAILS: list[tuple[str, object]] = [
     *((key, value) for key in ("counter", "last_publication_id") for value in _NUMBERS),
-    *((key, value) for key in ("limit", "wait", "sequence") for value in _NUMBERS),
+    *((key, value) for key in ("limit", "wait", "sequence", "from", "last", "create") for value in _NUMBERS),
+    *(
+        (key, names)
+        for key in ("topics", "filters", "after")
+        for names in [[], ["t"], ["t", "a/#"], [1], None]
+    ),
     *(("publication", text) for text in _TEXTS),
     *(("publications", texts) for texts in [[], ["a", "b"], ["1"], *([text] for text in _TEXTS)]),
     *(("kind", kind) for kind in ["", None, *(kind.word for kind in Kind)]),
@@ -169,6 +196,13 @@ _MORE: list[Request] = [
     Get("c", "t", 7, 5, 0.25),
     Ack("c", "t", None, 5),
     Topics("a/#", "a/b", 10),
+    Wait("c", ("t", "a/#"), 0.25),
+    Watch("c", (), 0.0),
+    Read("t", 5, 0, 10),
+    Read("t", None, 10, 1000),
+    Stats(),
+    Clients("c", 10),
+    Subscriptions(("c", "t"), 10, "t"),
 ]
 
 TARGETS = [

@@ -1,22 +1,24 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import count
+from zlib import crc32
 
 import pytest
 
-from tests.brokers import BrokerProcess
+from tests.brokers import IPV6, BrokerProcess, Doors
 from tests.conformance.dialects import Connect, Dialect, Stranger, new_name
 from tests.conformance.every import DOORS
 
+HOSTS = ("127.0.0.1", "::1") if IPV6 else ("127.0.0.1",)
 _numbers = count(1)
 
 
 @pytest.fixture(scope="session")
 def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """The broker of all tests that do it no harm, with every door open."""
+    """The broker of all tests that do it no harm, with every door open, on IPv4 and on IPv6."""
     data = tmp_path_factory.mktemp("conformance") / "data"
     options = ("--set", "durability=os", "--set", "log_level=debug")
-    with BrokerProcess(data, *options, doors=DOORS) as process:
+    with BrokerProcess(data, *options, doors=DOORS, hosts=HOSTS) as process:
         yield process
         assert "Traceback" not in process.stderr
 
@@ -28,11 +30,14 @@ def topic() -> str:
 
 
 @pytest.fixture
-def connect(one_broker: BrokerProcess) -> Iterator[Connect]:
-    """Connects strangers, each of a name of its own unless one is given, and closes them in the end."""
+def connect(request: pytest.FixtureRequest, one_broker: BrokerProcess) -> Iterator[Connect]:
+    """Connects strangers, each of a name of its own unless one is given, and closes them in the end. They come by IPv4
+    and by IPv6 in turn; who is the first depends on the name of the test, so that each dialect is tried with both."""
+    turns = count(crc32(request.node.nodeid.encode()))
     with ExitStack() as strangers:
 
-        def make(dialect: Dialect, broker: BrokerProcess = one_broker, name: str = "") -> Stranger:
+        def make(dialect: Dialect, broker: Doors | None = None, name: str = "") -> Stranger:
+            broker = broker or one_broker.at(HOSTS[next(turns) % len(HOSTS)])
             return strangers.enter_context(dialect.connect(broker, name or new_name()))
 
         yield make

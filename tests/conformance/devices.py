@@ -7,7 +7,8 @@ from collections import deque
 from itertools import count
 from typing import NamedTuple
 
-from tests.brokers import BrokerProcess
+from stafeta.addresses import Address
+from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
 from tests.waiting import PATIENCE
 
@@ -37,10 +38,11 @@ class Reading(NamedTuple):
 
 
 class Device(Stranger):
-    def __init__(self, broker: BrokerProcess, name: str) -> None:
+    def __init__(self, broker: Doors, name: str) -> None:
         self._name = name.encode()
         self._address = broker.door("devices")
-        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        self._udp = socket.socket(family, socket.SOCK_DGRAM)
         self._udp.connect(self._address)
         self._tcp: socket.socket | None = None
         self._unread = b""
@@ -80,8 +82,7 @@ class Device(Stranger):
     @property
     def source(self) -> str:
         """Where its datagrams come from."""
-        host, port = self._udp.getsockname()
-        return f"{host}:{port}"
+        return str(Address(*self._udp.getsockname()[:2]))
 
     def receive(self, count: int) -> list[Received]:
         self.connection.settimeout(PATIENCE)
@@ -170,7 +171,7 @@ class Struct(Device):
         if len(data) < 1585:
             return None
         ip, port = struct.unpack_from("<30si", data)
-        return f"{ip.partition(bytes(1))[0].decode()}:{port}", data[34:1585], data[1585:]
+        return str(Address(ip.partition(bytes(1))[0].decode(), port)), data[34:1585], data[1585:]
 
 
 def _with_all_below(topic: str) -> str:

@@ -13,7 +13,7 @@ from itertools import count
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.brokers import BrokerProcess
+from tests.brokers import Doors
 
 
 class Received(NamedTuple):
@@ -68,7 +68,7 @@ def _with_all_below(topic: str) -> str:
 class Dialect:
     name: str
     door: str
-    connect: Callable[[BrokerProcess, str], Stranger]
+    connect: Callable[[Doors, str], Stranger]
     durable: bool = False
     """What is published while a subscriber is away waits for it."""
     keeps_last: bool = False

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import flight
 
-from tests.brokers import BrokerProcess
+from stafeta.addresses import Address
+from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
 from tests.waiting import PATIENCE
 
@@ -87,9 +88,11 @@ class Stream:
 
 
 class Flight(Stranger):
-    def __init__(self, broker: BrokerProcess, name: str) -> None:
+    def __init__(self, broker: Doors, name: str) -> None:
         self._name = name
-        self._client = flight.FlightClient(broker.door("flight"), generic_options=OPTIONS)
+        self._client = flight.FlightClient(
+            f"grpc://{Address(*broker.door('flight'))}", generic_options=OPTIONS
+        )
         self._told = threading.Condition()
         self._streams: dict[str, Stream] = {}
         self._seen: set[int] = set()

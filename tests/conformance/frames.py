@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree
 from xml.sax.saxutils import quoteattr
 
-from tests.brokers import BrokerProcess
+from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
 from tests.waiting import PATIENCE
 
@@ -21,7 +21,7 @@ class Framed(Stranger):
     serializer: int
     key = "command"
 
-    def __init__(self, broker: BrokerProcess, name: str) -> None:
+    def __init__(self, broker: Doors, name: str) -> None:
         self._socket = socket.create_connection(broker.door("frames"), PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread = b""

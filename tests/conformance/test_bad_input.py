@@ -121,7 +121,7 @@ def new_lines(one_broker: BrokerProcess) -> Callable[[], list[str]]:
 def test_bad_bytes_are_logged_and_hurt_nobody_else(
     one_broker: BrokerProcess, new_lines: Callable[[], list[str]], bad: Bad
 ) -> None:
-    with socket.create_connection(place(one_broker, bad.door), PATIENCE) as connection:
+    with socket.create_connection(one_broker.door(bad.door), PATIENCE) as connection:
         with suppress(OSError):  # it may be hung up on before all is said
             connection.sendall(bad.data)
             if not bad.closed:
@@ -154,8 +154,3 @@ def test_a_bad_datagram_is_dropped_and_logged(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(data, one_broker.door("devices"))
     wait_until(lambda: any("datagrams are dropped: " in line for line in new_lines()))
-
-
-def place(broker: BrokerProcess, door: str) -> tuple[str, int]:
-    host, port = broker.door(door)
-    return host.removeprefix("tcp://"), port

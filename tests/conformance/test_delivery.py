@@ -1,7 +1,11 @@
 """What is published through any door is received through every other, in order."""
 
+import pytest
+
 from tests.conformance.dialects import Connect, Dialect
 from tests.conformance.every import DIALECTS, each
+
+pytestmark = pytest.mark.slow
 
 TEXTS = [
     "plain",

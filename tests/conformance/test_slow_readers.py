@@ -1,9 +1,13 @@
 """A client that does not read holds up nobody, and loses nothing."""
 
+import pytest
+
 from tests.brokers import BrokerProcess
 from tests.conformance import zeromq
 from tests.conformance.dialects import Connect, Dialect, new_name
 from tests.conformance.every import DIALECTS, each
+
+pytestmark = pytest.mark.slow
 
 SENT = [f"{number} ".ljust(1400, "x") for number in range(8000)]  # more than all buffers on the way hold
 

@@ -110,18 +110,3 @@ def test_a_frame_holds_the_beginning_of_what_is_too_long(
     assert (found, following) == (char * len(found), "the next")
     assert isinstance(receiver, Framed)
     assert MAX_BODY - LONGEST_CHARACTER < receiver.largest <= MAX_BODY  # one more has no room
-
-
-def test_a_device_is_told_who_has_sent_a_reading(connect: Connect, topic: str) -> None:
-    receivers, publisher = (
-        [connect(dialect) for dialect in (devices.TEXT, devices.STRUCT)],
-        connect(devices.TEXT),
-    )
-    assert isinstance(publisher, devices.Device)
-    for receiver in receivers:
-        receiver.subscribe(topic)
-    publisher.publish(topic, "here")
-    for receiver in receivers:
-        ((_, _, raw),) = receiver.receive(1)
-        assert isinstance(raw, devices.Reading)
-        assert raw.source == publisher.source

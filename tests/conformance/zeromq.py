@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 from stafeta import Client
-from tests.brokers import BrokerProcess
+from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
 from tests.doors.zeromq.peers import Peer, request
 from tests.waiting import wait_until
@@ -42,7 +42,7 @@ class Fetching(Stranger):
 
 
 class Text(Fetching):
-    def __init__(self, broker: BrokerProcess, name: str) -> None:
+    def __init__(self, broker: Doors, name: str) -> None:
         super().__init__()
         self._name = name
         self._peer = Peer(broker.address)
@@ -71,7 +71,7 @@ class Text(Fetching):
 
 
 class Json(Fetching):
-    def __init__(self, broker: BrokerProcess, name: str) -> None:
+    def __init__(self, broker: Doors, name: str) -> None:
         super().__init__()
         self._name = name
         self._peer = Peer(broker.address)
@@ -112,7 +112,7 @@ class Json(Fetching):
 class Own(Fetching):
     """`stafeta.Client`, with a folder of its own."""
 
-    def __init__(self, broker: BrokerProcess, name: str) -> None:
+    def __init__(self, broker: Doors, name: str) -> None:
         super().__init__()
         self.client = Client(broker.address, broker.data.with_name(f"client-{name}"))
 
@@ -136,7 +136,7 @@ class Own(Fetching):
         self.client.close()
 
 
-def deaf(broker: BrokerProcess, topic: str, name: str) -> Peer:
+def deaf(broker: Doors, topic: str, name: str) -> Peer:
     """Asks for a topic's messages over and over, and reads no reply."""
     peer = Peer(broker.address, deaf=True)
     assert json.loads(peer.ask(request("SUB", topic, name)))["type"] == "ACK"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from stafeta.addresses import Address
 from stafeta.errors import NoReply
 
 _LISTENING = re.compile(r": listening on (?:\w+://)?(\S+)$")
@@ -94,7 +95,7 @@ def reach(host: str, port: int) -> None:
     except (OSError, UnicodeError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise NoReply(
-            f"No broker answers at {host}:{port}: {why}. Does it run, with this door open?"
+            f"No broker answers at {Address(host, port)}: {why}. Does it run, with this door open?"
         ) from None
 
 

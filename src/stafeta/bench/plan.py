@@ -9,6 +9,8 @@
 
 from typing import Any, Final, NamedTuple
 
+from stafeta.addresses import read
+
 _PORTION: Final = 4 << 20  # bytes that a batch has at most, where nobody says how many messages it has
 
 
@@ -51,8 +53,7 @@ class Plan(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        host, _, port = self.address.rpartition(":")
-        return host.strip("[]"), int(port)
+        return read(self.address)
 
     def share(self, publisher: int) -> int | None:
         """How many messages one of the publishers has to publish."""

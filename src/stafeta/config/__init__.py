@@ -1,6 +1,7 @@
 """What a broker can be told, and how it is told: a TOML file, the environment, flags."""
 
-from stafeta.config.forms import Address, Keep
+from stafeta.addresses import Address
+from stafeta.config.forms import Keep
 from stafeta.config.options import (
     Alerts,
     Compact,

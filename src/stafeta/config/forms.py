@@ -9,13 +9,13 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from stafeta import units
-from stafeta.broker.names import check_filter
+from stafeta import addresses, units
+from stafeta.addresses import MAX_PORT, Address
 from stafeta.errors import ConfigError
+from stafeta.names import check_filter
 
 T = TypeVar("T")
 Plain: TypeAlias = bool | int | str | list["Plain"]
@@ -25,25 +25,6 @@ Plain: TypeAlias = bool | int | str | list["Plain"]
 class Form(Generic[T]):
     read: Callable[[object], T]
     write: Callable[[T], Plain]
-
-
-class Address(NamedTuple):
-    """Where a door listens. No host means the one of the option `host`; port 0 means any free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if host else str(self.port)
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
 
 
 class Keep(NamedTuple):
@@ -89,7 +70,7 @@ def folder() -> Form[Path]:
 
 
 def host() -> Form[str]:
-    return Form(_read_host, lambda value: value)
+    return Form(addresses.read_host, lambda value: value)
 
 
 def text(what: str, *, empty: bool = False) -> Form[str]:
@@ -167,21 +148,6 @@ def _read_folder(value: object) -> Path:
     raise ConfigError(f"{value!r} is not the path of a folder.")
 
 
-_HOST_NAME = re.compile(r"(?!.*\.\d+$)[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", re.ASCII)
-
-
-def _read_host(value: object) -> str:
-    if isinstance(value, str):
-        try:
-            return str(ip_address(value))
-        except ValueError:
-            if _HOST_NAME.fullmatch(value) and not value.isdigit():
-                return value
-    raise ConfigError(
-        f"{value!r} is not an address; write one such as 127.0.0.1, ::1 or localhost, or 0.0.0.0 for all of them."
-    )
-
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -211,18 +177,15 @@ def _parts(value: object) -> list[object]:
 
 
 def _read_address(value: object) -> Address:
-    name, port = "", value
-    if isinstance(value, str):
-        name, colon, port = value.rpartition(":")
-        if colon:
-            name = _read_host(name.removeprefix("[").removesuffix("]"))
+    if isinstance(value, str) and ":" in value:
+        return addresses.read(value)
     try:
-        number = units.parse_count(port)
+        number = units.parse_count(value)
     except ConfigError:
         raise ConfigError(f"{value!r} is not where a door can listen; {_LISTEN}") from None
-    if number > 65535:
-        raise ConfigError(f"{number} is not a port; ports end at 65535.")
-    return Address(name, number)
+    if number > MAX_PORT:
+        raise ConfigError(f"{number} is not a port; ports end at {MAX_PORT}.")
+    return Address("", number)
 
 
 def _write_listen(value: tuple[Address, ...]) -> Plain:

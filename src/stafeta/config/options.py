@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
+from stafeta.addresses import Address
 from stafeta.config import forms
-from stafeta.config.forms import Address, Form, Keep, Plain
+from stafeta.config.forms import Form, Keep, Plain
 from stafeta.errors import ConfigError
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class Devices:
     listen: tuple[Address, ...] = option((Address("", 12345),), forms.listen())
     buffer: int = option(256 << 10, forms.size(4 << 10))
     receive_buffer: int = option(32 << 20, forms.size(4 << 10))
+    takeover: bool = option(False, forms.flag())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,10 @@ class Limits:
     max_lag: int = option(1_000_000, forms.count(1))
     max_topics: int = option(1_000_000, forms.count(1))
     max_subscriptions: int = option(1_000_000, forms.count(1))
+    max_gaps: int = option(250_000, forms.count(1))
+    max_producers: int = option(1_000_000, forms.count(1))
     max_connections: int = option(15_000, forms.count(1))
+    peer_timeout: float = option(60.0, forms.duration())
 
 
 @dataclass(frozen=True, slots=True)

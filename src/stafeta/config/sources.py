@@ -8,10 +8,10 @@ from os import environ
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stafeta.broker.names import check_filter
 from stafeta.config.forms import Keep
 from stafeta.config.options import KEEP, OPTIONS, SECTIONS, Config, Key, TopicRule
 from stafeta.errors import ConfigError, InvalidName
+from stafeta.names import check_filter
 
 FILE_VARIABLE = "STAFETA_CONFIG"
 # Those that are no options of a broker: of this module, and of the commands that are clients.

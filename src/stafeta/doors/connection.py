@@ -6,6 +6,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final, cast
 
+from stafeta import addresses
 from stafeta.doors.delivery import Carrier, Delivery, Encoder
 from stafeta.logs import fields
 
@@ -18,11 +19,15 @@ FAREWELL: Final = 0.25  # seconds for connections to take what is on its way whe
 
 
 class Connections:
-    """Those that a door has, and how it lets them go; there are at most `limit`."""
+    """Those that a door has, and how it lets them go; there are at most `limit`. One that takes nothing of what is on
+    its way for `patience` seconds is ended."""
 
-    def __init__(self, broker: "Broker", buffer: int, limit: int, log: logging.Logger) -> None:
+    def __init__(
+        self, broker: "Broker", buffer: int, limit: int, patience: float, log: logging.Logger
+    ) -> None:
         self.carrier = Carrier(broker, buffer)
         self.limit = limit
+        self.patience = patience
         self.log = log
         self.all: dict[PushedConnection, None] = {}
         self._full = False
@@ -67,9 +72,8 @@ class PushedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
-        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
-        self.peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        _prepare(transport.get_extra_info("socket"))
+        self.peer = addresses.peer(transport.get_extra_info("peername"))
+        _prepare(transport.get_extra_info("socket"), self._connections.patience)
         if not self._connections.admit(self):
             self.transport.abort()
 
@@ -108,10 +112,18 @@ class PushedConnection(asyncio.Protocol):
             self._connections.carrier.broker.receipt()
 
 
-def _prepare(peer: socket.socket) -> None:
-    """Nothing is held back to fill a packet, and a peer that was switched off is noticed."""
+def milliseconds(seconds: float) -> int:
+    """As sockets take them."""
+    return min(round(seconds * 1000), 2**31 - 1)
+
+
+def _prepare(peer: socket.socket, patience: float) -> None:
+    """Nothing is held back to fill a packet, and a peer that was switched off is noticed: by asking it while nothing
+    is on its way, and by its silence while something is."""
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE.items():
         if hasattr(socket, option):
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds(patience))

@@ -6,36 +6,51 @@
 3. A durable subscription's messages are acknowledged once the peer's kernel has them, since the protocols served here
    have no acknowledgement of their own. What was on its way when a connection broke is delivered again to the next.
 4. The connections of a door are served in turn, a few before others on the loop get theirs.
+5. Where messages are of one size, programs read that many bytes at a time and take what they get for a message. For
+   them whole messages are written, in portions that travel in one segment and fit the peer's window: whatever has
+   arrived is whole messages.
 """
 
 import asyncio
+import errno
 import logging
 import math
+import os
+import socket
 from collections import deque
 from collections.abc import Callable
 from fcntl import ioctl
 from itertools import chain
-from struct import unpack
+from struct import unpack, unpack_from
 from termios import TIOCOUTQ
 
 from stafeta.broker import Broker
 from stafeta.broker.feed import Feed, Span
-from stafeta.errors import Lagging, StoreError
-from stafeta.message import LAGGING, Batch, Kind, RowBatch
+from stafeta.errors import Lagging, StafetaError, StoreDamaged, StoreError
+from stafeta.message import DAMAGED, LAGGING, Batch, Kind, RowBatch
 
 log = logging.getLogger("stafeta.delivery")
 
-SHARED = 8 << 20  # bytes that an encoder keeps for the next connection
+SHARED = 8 << 20  # bytes that an encoder holds for the next connection: batches, and what it made of them
 TURN = 64  # connections served before others get their turn
 SETTLING = 0.05  # seconds between two looks at what the peers have got
-NOTICE = 5.0  # seconds in which a connection that lags may read that it does
+SEGMENT = 32_000  # bytes that go into one segment on loopback, also while the peer's window is small
+AGAIN = 0.005  # seconds until a portion is tried again that there was no room for
+NOTICE = 30.0  # seconds in which a connection that lags may read that it does
+
+
+TCP_INFO = getattr(socket, "TCP_INFO", 11)
+# Where tcpi_snd_mss and tcpi_snd_wnd are in struct tcp_info of <linux/tcp.h>.
+_SEND_SEGMENT, _SEND_WINDOW = 16, 228
+MSG_EOR = getattr(socket, "MSG_EOR", 0)  # nothing is joined to what was sent so
 
 
 class Encoder:
     """Messages as one dialect writes them.
 
     `encode` makes one bytes object for each message of a batch; `stream`, if there is a quicker way than to join those,
-    all of a batch in one. A message takes about `overhead` bytes beside its payload.
+    all of a batch in one. A message takes about `overhead` bytes beside its payload; where each takes the same room,
+    that is its `unit`.
     """
 
     def __init__(
@@ -43,24 +58,29 @@ class Encoder:
         encode: Callable[[Batch], list[bytes]],
         overhead: int,
         stream: Callable[[Batch], bytes] | None = None,
+        unit: int = 0,
     ) -> None:
+        self.unit = unit
         self._encode = encode
         self._stream = stream or (lambda batch: b"".join(encode(batch)))
         self.overhead = overhead
-        self._made: dict[tuple[Batch, ...], bytes] = {}
-        self._size = 0
+        self._made: dict[tuple[Batch, ...], tuple[bytes, int]] = {}  # and what the entry holds
+        self._held = 0
 
     def encode(self, batches: list[Batch]) -> bytes:
         """The batches' messages in the order in which they were published."""
         if not all(batch.shared for batch in batches):
             return self._join(batches)  # read from the store for one connection alone
         key = tuple(batches)
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = self._join(batches)
-            self._size += len(made)
-            while self._size > SHARED:
-                self._size -= len(self._made.pop(next(iter(self._made))))
+        known = self._made.get(key)
+        if known is not None:
+            return known[0]
+        made = self._join(batches)
+        held = len(made) + sum([batch.held for batch in batches])
+        self._made[key] = made, held
+        self._held += held
+        while self._held > SHARED:
+            self._held -= self._made.pop(next(iter(self._made)))[1]
         return made
 
     def _join(self, batches: list[Batch]) -> bytes:
@@ -126,6 +146,7 @@ class Delivery:
         "_reading",
         "_sent",
         "_transport",
+        "_unsent",
         "_unsettled",
         "encoder",
         "feed",
@@ -150,6 +171,7 @@ class Delivery:
         self._sent = 0
         # What the peer may not have yet: each the number of bytes sent up to its end, and what it was.
         self._unsettled: deque[tuple[int, list[Span]]] | None = None
+        self._unsent: memoryview | None = None  # whole messages that the peer has no room for yet
         transport.set_write_buffer_limits(carrier.buffer)
 
     def pause(self) -> None:
@@ -166,6 +188,8 @@ class Delivery:
     def serve(self) -> None:
         """Write what there is, up to a buffer full."""
         if self._closed or self._reading is not None:
+            return
+        if self._unsent is not None and self.feed.lagging is None:
             return
         try:
             batches = self.feed.take(self._carrier.buffer, self.encoder.overhead)
@@ -185,6 +209,12 @@ class Delivery:
                 self._write(batches)
         except Lagging as error:
             self._end(error)
+        except StoreDamaged as error:
+            self._reading = None
+            log.error("client %r cannot be sent everything: %s", self.feed.client, error)
+            if not self._closed:
+                self._notify(DAMAGED, error)
+                self._news()  # the rest goes on
         except Exception as error:  # noqa: BLE001 - or the connection would wait for ever
             self.fail(error)
 
@@ -200,8 +230,11 @@ class Delivery:
     def _write(self, batches: list[Batch]) -> None:
         if batches:
             data = self.encoder.encode(batches)
-            self._transport.write(data)
             self._sent += len(data)
+            if self.encoder.unit:
+                self._write_whole(data)
+            else:
+                self._transport.write(data)
             spans = self.feed.spans(batches)
             if self.feed.durable:
                 if self._unsettled is None:
@@ -213,16 +246,52 @@ class Delivery:
         if self.feed.lagging is not None or (self.feed.ready and not self._paused):
             self._carrier.wake(self)
 
+    def _write_whole(self, data: bytes) -> None:
+        """Write whole messages, past the transport, which would cut and join them as it likes. It has nothing to write
+        meanwhile: this is all that such a connection is sent."""
+        self._unsent = memoryview(data)
+        self._send()
+
+    def _send(self) -> None:
+        if self._transport.is_closing():
+            return
+        assert self._unsent is not None
+        unit = self.encoder.unit
+        try:
+            # A copy of the descriptor: the transport's own socket does not lend itself to this.
+            with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as peer:
+                while self._unsent and (size := min(SEGMENT, _room(peer, unit)) // unit * unit):
+                    begun = len(self._unsent) % unit  # what is left of a message that the kernel took in part
+                    size += begun - unit if begun else 0
+                    sent = peer.send(self._unsent[:size], socket.MSG_DONTWAIT | MSG_EOR)
+                    self._unsent = self._unsent[sent:]
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EMFILE, errno.ENFILE):  # these pass
+                self._transport.abort()
+                return
+        if self._unsent:
+            self._carrier.loop.call_later(AGAIN, self._send)
+            return
+        self._unsent = None
+        if self._closed:  # that was the last of it
+            self._transport.close()
+        self._news()
+
+    @property
+    def _waiting_bytes(self) -> int:
+        """Bytes that were written and are not with the kernel."""
+        return self._transport.get_write_buffer_size() + len(self._unsent or b"")
+
     @property
     def busy(self) -> bool:
         """True while something is on its way to the peer."""
-        return self.settle() or self._transport.get_write_buffer_size() > 0 or self.feed.ready
+        return self.settle() or self._waiting_bytes > 0 or self.feed.ready
 
     def settle(self) -> bool:
         """Acknowledge what the peer has got; true where there is more to come."""
         if self._closed or not self._unsettled or self._transport.is_closing():
             return False
-        arrived = self._sent - self._transport.get_write_buffer_size() - _unacknowledged(self._transport)
+        arrived = self._sent - self._waiting_bytes - _unacknowledged(self._transport)
         while self._unsettled and self._unsettled[0][0] <= arrived:
             self.feed.done(self._unsettled.popleft()[1])
         if not self._unsettled:
@@ -233,11 +302,23 @@ class Delivery:
         """Tell a connection that lags, with a last message, and close it."""
         self._closed = True
         log.warning("%s It is disconnected.", error)
-        now = self._carrier.broker.now()
-        notice = RowBatch(LAGGING, 1, [(0, now, "", "", Kind.STRING, None, str(error).encode())])
-        self._transport.write(self.encoder.encode([notice]))
-        self._transport.close()  # once it has read all that, if it ever does
         self._carrier.loop.call_later(NOTICE, self._transport.abort)
+        self._notify(LAGGING, error)
+        if not self.encoder.unit:
+            self._transport.close()  # once it has read all that, if it ever does
+
+    def _notify(self, topic: str, error: StafetaError) -> None:
+        """Tell the connection, with a message of the broker's own."""
+        now = self._carrier.broker.now()
+        notice = RowBatch(topic, 1, [(0, now, "", "", Kind.STRING, None, str(error).encode())])
+        data = self.encoder.encode([notice])
+        self._sent += len(data)
+        if not self.encoder.unit:
+            self._transport.write(data)
+        elif self._unsent is not None:
+            self._unsent = memoryview(bytes(self._unsent) + data)
+        else:
+            self._write_whole(data)
 
     def close(self) -> None:
         """The connection is gone."""
@@ -250,7 +331,23 @@ class Delivery:
 def _unacknowledged(transport: asyncio.Transport) -> float:
     """Bytes with the kernel that the peer's has not acknowledged; more than there are where that cannot be told."""
     try:
-        left: int = unpack("i", ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(4)))[0]
+        return _outstanding(transport.get_extra_info("socket").fileno())
     except (OSError, ValueError):
         return math.inf
+
+
+def _outstanding(descriptor: int) -> int:
+    left: int = unpack("i", ioctl(descriptor, TIOCOUTQ, bytes(4)))[0]
     return left
+
+
+def _room(peer: socket.socket, unit: int) -> int:
+    """How many bytes to send now: so many that the peer's buffer is never full. What does not fit it is sent in part
+    after a while, wherever that ends."""
+    info = peer.getsockopt(socket.IPPROTO_TCP, TCP_INFO, _SEND_WINDOW + 4)
+    if len(info) < _SEND_WINDOW + 4:  # the kernel does not tell
+        return SEGMENT
+    window: int = unpack_from("I", info, _SEND_WINDOW)[0]
+    segment: int = unpack_from("I", info, _SEND_SEGMENT)[0]  # at most half of the largest window there was
+    outstanding = _outstanding(peer.fileno())
+    return max(window - outstanding - segment // 2, 0 if outstanding else unit)

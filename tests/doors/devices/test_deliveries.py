@@ -121,6 +121,8 @@ def test_only_what_had_to_be_changed_is_counted(frames: Frames, reader: type[Del
         ("", ("0.0.0.0", 0), ("", 0)),
         ("::1", ("0.0.0.0", 0), ("::1", 0)),
         ("[::1]:9", ("0.0.0.0", 0), ("::1", 9)),
+        ("[::ffff:10.1.2.3]:9", ("10.1.2.3", 9), ("10.1.2.3", 9)),
+        ("::ffff:10.1.2.3", ("10.1.2.3", 0), ("10.1.2.3", 0)),
         ("2001:db8:1111:2222:3333:4444:5555:6666", ("0.0.0.0", 0), ("2001:db8:1111:2222:3333:4444:", 0)),
         ("a host", ("0.0.0.0", 0), ("a host", 0)),
         ("10.1.2.3:65536", ("10.1.2.3", 0), ("10.1.2.3", 0)),
@@ -204,8 +206,8 @@ def test_a_batch_made_at_once_is_its_messages_one_by_one(sent: list[tuple[Kind, 
     """Whether they came one by one or out of the store."""
     rows = batch(*((kind, text.encode()) for kind, text in sent), topic=topic)
     told, body = encode_rows(rows.rows)
-    header = make_header(rows.count, told, [(1, 1, rows.count, 0, 0)])
-    stored = batch_of(topic, decode(header, bytes(body)), runs_of(1, header)[0])
+    header = make_header(1, rows.count, told, [(1, 1, rows.count, 0, 0)])
+    stored = batch_of(topic, decode(1, header, bytes(body)), runs_of(1, header)[0])
     one_by_one, at_once = Counter[str](), Counter[str]()
     expected = b"".join(text_frames(rows, lambda: one_by_one.update(["changed"])))
     assert text_stream(rows, lambda: at_once.update(["changed"])) == expected

@@ -1,5 +1,6 @@
 """Datagrams: every value exactly, and whatever else comes is an error of ours."""
 
+import re
 import struct
 
 import pytest
@@ -7,8 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stafeta.doors.devices.readings import HEAD, MAX_CONTENT, READERS, TOPIC_BYTES, content, read, write
-from stafeta.errors import InvalidDatagram, InvalidMessage
+from stafeta.errors import InvalidDatagram, InvalidMessage, InvalidName
 from stafeta.message import Kind
+from stafeta.names import check_name
 
 LARGEST = 2**32 - 1
 
@@ -33,7 +35,7 @@ def datagram(type_: int, body: bytes, topic: bytes = b"a/b") -> bytes:
     [
         (b"", "0 bytes"),
         (bytes(50), "50 bytes"),
-        (datagram(3, bytes(MAX_CONTENT + 1)), "1552 bytes"),
+        (datagram(3, bytes(MAX_CONTENT + 1)), "more than 1551 bytes"),
         (datagram(3, b"x", topic=b""), "no topic"),
         (datagram(3, b"x", topic=b"\0later"), "no topic"),
         (datagram(3, b"x", topic=b"\xff"), "not UTF-8"),
@@ -179,7 +181,14 @@ def test_a_number_that_a_device_cannot_hold_becomes_its_digits(kind: Kind, paylo
 @example("t" * TOPIC_BYTES, "x" * MAX_CONTENT)
 @example("é" * 25, "")
 def test_a_string_reads_back_under_its_topic(topic: str, text: str) -> None:
-    assert read(write(topic, Kind.STRING, text.encode())) == (topic, Kind.STRING, text.encode())
+    made = write(topic, Kind.STRING, text.encode())
+    try:
+        check_name(topic)
+    except InvalidName as error:
+        with pytest.raises(InvalidDatagram, match=re.escape(str(error))):
+            read(made)
+    else:
+        assert read(made) == (topic, Kind.STRING, text.encode())
 
 
 def test_a_string_ends_at_the_first_nul() -> None:

@@ -1,14 +1,16 @@
 """What subscribers get through the devices door."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.brokers import BrokerProcess
 from tests.doors.devices.comings import gone, subscribed
-from tests.doors.devices.subscribers import Place, Publisher, Subscriber
+from tests.doors.devices.subscribers import STRUCT_MESSAGE, Place, Publisher, StructSubscriber, Subscriber
 from tests.doors.zeromq.peers import Peer
+from tests.waiting import wait_until
 
 NUMBERS = [
     (0, b"\x00\x00\x00\x00\x2a"),  # 42
@@ -188,7 +190,7 @@ def test_what_cannot_be_read_is_dropped_and_counted(tmp_path_factory: pytest.Tem
             sent = publisher.send("t", 3, b"x" * 1500)
             assert subscriber.receive(1) == [sent]
         broker.stop()
-        assert "datagrams were dropped invalid=8 lost=0" in broker.stderr
+        assert "datagrams were dropped invalid=8 lost=0 unstored=0" in broker.stderr
 
 
 def test_what_a_device_cannot_carry_comes_cut_as_a_string(
@@ -254,3 +256,30 @@ def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
                 subscribed(third, publisher, "t")
                 sent = publisher.send("t", 3, b"to both")
                 assert first.receive(1) == third.receive(1) == [sent]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.002], ids=["at once", "slowly"])
+def test_a_program_that_reads_a_struct_at_a_time_gets_whole_ones(
+    place: Place, publisher: Publisher, client: str, topic: str, door_of: BrokerProcess, pause: float
+) -> None:
+    """It takes whatever it reads for a struct, as programs in C and C++ do."""
+    with StructSubscriber(place, client) as subscriber:
+        subscribed(subscriber, publisher, topic, sf=1)
+    gone(door_of, client)
+    texts = [str(number) for number in range(400)]
+    for at in range(0, len(texts), 50):
+        publisher.send_texts(topic, texts[at : at + 50])
+        wait_until(partial(has, door_of, topic, at + 50))
+    with StructSubscriber(place, client) as subscriber:
+        for text in texts:
+            found = subscriber.socket.recv(STRUCT_MESSAGE.size)
+            assert len(found) == STRUCT_MESSAGE.size
+            assert STRUCT_MESSAGE.unpack(found)[4].rstrip(b"\0") == text.encode()
+            time.sleep(pause)
+
+
+def has(broker: BrokerProcess, topic: str, count: int) -> bool:
+    """Whether a topic holds so many messages."""
+    with Peer(broker.address) as peer:
+        (line,) = peer.acked("TOPICS", filter=topic)["topics"]
+    return int(line["next"]) - int(line["first"]) >= count

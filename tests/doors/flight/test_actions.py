@@ -20,6 +20,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "stats": {},
     "sequence": {"producer": "somebody", "topic": "actions"},
     "begin": {"producer": "somebody"},
+    "committed": {"producer": "somebody"},
     "commit": {"producer": "somebody", "counter": 1},
     "abort": {"producer": "somebody", "counter": 1},
 }
@@ -142,9 +143,11 @@ def test_the_state_of_the_broker_is_told(peer: Peer, topic: str, name: str) -> N
         "version",
         "topics",
         "subscriptions",
+        "clients",
         "messages",
         "position",
         "pending",
+        "uptime",
         "streams",
     }
     assert before["version"] == stafeta.__version__
@@ -152,9 +155,11 @@ def test_the_state_of_the_broker_is_told(peer: Peer, topic: str, name: str) -> N
     peer.subscribe(name, topic)
     after = peer.act("stats")
     grown = {key: after[key] - before[key] for key in before if key != "version"}
+    assert grown.pop("uptime") > 0
     assert grown == {
         "topics": 1,
         "subscriptions": 1,
+        "clients": 1,
         "messages": 7,
         "position": 7,
         "pending": 0,

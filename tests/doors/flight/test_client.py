@@ -113,12 +113,36 @@ def test_what_is_no_message_is_refused_at_once(broker: Connection, topic: str, w
     with broker.producer(topic) as producer:
         with pytest.raises(InvalidMessage, match="is no message; a message is str or bytes"):
             producer.send(wrong)
-        with pytest.raises(InvalidMessage, match="is no message; a message is str or bytes"):
-            producer.send_many(["good", wrong])
+        with pytest.raises(
+            InvalidMessage, match=r"Message 2 is not taken, .* is no message; a message is str"
+        ):
+            producer.send_many(["first", wrong, "never"])
         with pytest.raises(InvalidMessage, match="is one message; send it"):
             producer.send_many("good")
         producer.send("good")
-    assert payloads(broker.read(topic)) == [b"good"]
+    assert payloads(broker.read(topic)) == [b"first", b"good"]
+
+
+@pytest.mark.parametrize("batch_rows", [2, 10_000])
+def test_text_that_cannot_be_encoded_takes_nothing_before_it_along(
+    broker: Connection, topic: str, batch_rows: int
+) -> None:
+    with pytest.raises(
+        InvalidMessage, match="Message 3 of 4 is refused, and all with it: It has half a surr"
+    ):
+        broker.publish(topic, ["a", "é", "\ud800", "b"])
+    producer = broker.producer(topic, batch_rows=batch_rows, linger=PATIENCE)
+    with pytest.raises(InvalidMessage, match="Message 4 is not taken, and none after it: It has half a surr"):
+        producer.send_many(["é", "2", b"3", "\ud800", "never"])
+    for text in ("4", "5", "\ud800", "never"):
+        producer.send(text)
+        if batch_rows == 2 and text == "\ud800":
+            break
+    for use in (producer.flush, producer.close):
+        with pytest.raises(InvalidMessage, match="Message 6 of this producer is not sent, and none after it"):
+            use()
+    assert producer.acknowledged == 5
+    assert payloads(broker.read(topic)) == ["é".encode(), b"2", b"3", b"4", b"5"]
 
 
 def test_a_message_too_large_does_not_take_others_with_it(broker: Connection, topic: str) -> None:
@@ -237,7 +261,7 @@ def test_a_producer_that_lingers_sends_when_it_is_time(broker: Connection, topic
         producer.send("a")
         producer.send("b")
         wait_until(lambda: producer.acknowledged == 2)
-        assert time.monotonic() - began >= 0.2
+        assert time.monotonic() - began >= 0.19
     with broker.producer(topic, linger=60, batch_rows=10) as producer:
         producer.send_many(map(str, range(25)))
         wait_until(lambda: producer.acknowledged == 20)
@@ -253,4 +277,4 @@ def test_a_producer_with_a_name_goes_on_where_it_was(broker: Connection, topic: 
             producer.flush()
             assert producer.count == 5 * turn + 5
     assert payloads(broker.read(topic)) == [b"%d" % number for number in range(15)]
-    assert set(broker.read(topic).column("producer").to_pylist()) == {name}
+    assert set(broker.read(topic).column("producer").to_pylist()) == {f"flight/{name}"}

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 import stafeta
+from stafeta.doors.flight.client import async_streams
+from stafeta.doors.flight.client.async_connection import AsyncConnection
 from stafeta.doors.flight.client.publisher import Published
 from stafeta.errors import Disconnected, InvalidMessage, NoReply, NoSuchTopic, TakenOver
 from tests.brokers import BrokerProcess
@@ -80,7 +82,7 @@ def test_a_broker_that_is_stopped_ends_in_no_reply(tmp_path: Path) -> None:
                 process.send_signal(signal.SIGCONT)
             assert (await anext(subscription)).payloads() == [b"x"]
 
-    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=36500d', doors=("flight",)) as process:
         asyncio.run(main(process))
 
 
@@ -145,6 +147,71 @@ async def test_a_task_that_was_cancelled_loses_no_batch(place: Place, topic: str
             assert (await anext(subscription)).payloads() == [b"%d" % number]
 
 
+def test_what_a_cancelled_task_has_handed_over_is_stored_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [str(number) for number in range(20)]
+    monkeypatch.setattr(async_streams, "HASTE", PATIENCE)
+
+    async def produce(broker: AsyncConnection) -> None:
+        async with broker.producer("producer", linger=PATIENCE) as producer:
+            for text in texts:
+                await producer.send(text)
+            await asyncio.Event().wait()
+
+    async def main(process: BrokerProcess) -> None:
+        place = address(process.door("flight"))
+        broker = await stafeta.connect_async(place, timeout=PATIENCE)
+        process.send_signal(signal.SIGSTOP)
+        tasks = [asyncio.create_task(broker.publish("publish", [text])) for text in texts]
+        tasks.append(asyncio.create_task(produce(broker)))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        for number, task in enumerate(tasks):
+            if number % 5 == 0:
+                await asyncio.sleep(0.01)
+            task.cancel()
+        closing = asyncio.create_task(broker.close())
+        done, _ = await asyncio.wait([closing], timeout=0.2)
+        assert not done
+        process.send_signal(signal.SIGCONT)
+        await asyncio.wait(tasks)
+        await closing
+        async with stafeta.connect_async(place, timeout=PATIENCE) as another:
+            for topic in ("publish", "producer"):
+                found: list[Any] = (await another.read(topic)).column("payload").to_pylist()
+                assert sorted(map(int, found)) == list(range(20)), topic
+
+    keep = ("--set", 'topics."#".keep=1000000000 messages')
+    with BrokerProcess(tmp_path / "data", *keep, doors=("flight",)) as process:
+        asyncio.run(main(process))
+
+
+@on_a_loop
+async def test_a_transaction_that_is_cancelled_anywhere_is_there_whole_and_once_or_not_at_all(
+    place: Place, topic: str, name: str
+) -> None:
+    async def transact(number: int) -> None:
+        async with broker.transaction(name) as transaction:
+            for part in range(2):
+                await transaction.write(f"{topic}/{part}", [f"{number}"] * 3)
+
+    async with stafeta.connect_async(address(place)) as broker:
+        for steps in range(0, 300, 12):
+            number = 0 if (last := await broker.committed(name)) is None else last + 1
+            task = asyncio.create_task(transact(number))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        last = await broker.committed(name)
+        await transact(0 if last is None else last + 1)
+        last = await broker.committed(name)
+        assert last is not None
+        for part in range(2):
+            found: list[Any] = (await broker.read(f"{topic}/{part}")).column("payload").to_pylist()
+            assert found == [b"%d" % number for number in range(last + 1) for _ in range(3)]
+
+
 # --- the same as the others
 
 
@@ -198,6 +265,17 @@ async def test_producing_and_subscribing(place: Place, topic: str, name: str) ->
 
 
 @on_a_loop
+async def test_durable_subscriptions_without_reading(place: Place, topic: str, name: str) -> None:
+    async with stafeta.connect_async(address(place)) as broker:
+        await broker.hold(f"{topic}/#", name=name)
+        await broker.publish(f"{topic}/a", ["1", "2", "3"])
+        assert await broker.cursors(f"{topic}/#", name=name) == {f"{topic}/a": 1}
+        await broker.acknowledge(f"{topic}/#", {f"{topic}/a": 3}, name=name)
+        assert await broker.cursors(f"{topic}/#", name=name) == {f"{topic}/a": 3}
+        assert (await broker.describe({"topic": f"{topic}/a"})).total_records == 3
+
+
+@on_a_loop
 async def test_transactions(place: Place, topic: str, name: str) -> None:
     async with stafeta.connect_async(address(place)) as broker:
         async with broker.transaction(name) as transaction:
@@ -224,5 +302,5 @@ def test_many_tasks_over_a_restart(tmp_path: Path) -> None:
             payloads: list[Any] = (await broker.read("t")).column("payload").to_pylist()
             return sorted(map(int, payloads))
 
-    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=36500d', doors=("flight",)) as process:
         assert asyncio.run(main(process)) == list(range(50))

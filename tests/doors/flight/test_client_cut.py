@@ -12,13 +12,15 @@ from tests.brokers import BrokerProcess
 from tests.doors.flight.flaky_relay import FlakyRelay
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROWS = 200
 
 
 @pytest.fixture(scope="module")
 def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     data = tmp_path_factory.mktemp("cut") / "data"
-    with BrokerProcess(data, "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+    with BrokerProcess(data, "--set", 'topics."#".keep=36500d', doors=("flight",)) as process:
         yield process
         assert "Traceback" not in process.stderr
 

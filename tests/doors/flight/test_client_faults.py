@@ -17,11 +17,13 @@ from stafeta.errors import Disconnected, NoReply, StafetaError
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that keeps everything, for tests that kill it."""
-    options = ("--set", 'topics."#".keep=1d')
+    options = ("--set", 'topics."#".keep=36500d')
     with BrokerProcess(tmp_path / "data", *options, doors=("flight",)) as process:
         yield process
 

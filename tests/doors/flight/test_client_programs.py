@@ -14,6 +14,8 @@ from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -102,6 +104,24 @@ def test_ctrl_c_ends_whatever_waits_for_a_broker_that_hangs(stopped: BrokerProce
         assert "Traceback" not in wrong.partition("KeyboardInterrupt\n")[2]
         assert run.returncode == -signal.SIGINT
         assert time.monotonic() - began < 4
+
+
+def test_ctrl_c_at_the_start_of_a_thread_ends_a_program_without_a_second_error() -> None:
+    interrupted = """
+import threading
+import stafeta
+stafeta.connect  # loads the client, and with it what is done at the end
+start = threading._start_new_thread
+def late(*arguments):
+    start(lambda: (threading.Event().wait(0.2), start(*arguments)), ())
+    raise KeyboardInterrupt
+threading._start_new_thread = late
+threading.Thread(target=lambda: print("ran"), name="stafeta-1", daemon=True).start()
+"""
+    command = [sys.executable, "-c", interrupted]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
+    assert run.stderr.endswith("KeyboardInterrupt\n")
+    assert run.stdout == "ran\n"
 
 
 def test_a_program_that_ends_without_closing_has_sent_everything(place: Place, topic: str) -> None:

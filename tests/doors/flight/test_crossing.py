@@ -90,3 +90,16 @@ def test_what_is_put_here_is_told_to_devices(flying: BrokerProcess, peer: Peer, 
     assert [message.type for message in found] == [0, 3, 3]
     assert [message.content for message in found] == [struct.pack(">BI", 1, 12), b"text", b"[1]"]
     assert {message.topic for message in found} == {topic}
+
+
+def test_producers_of_one_name_at_two_doors_are_two(flying: BrokerProcess, peer: Peer, topic: str) -> None:
+    with ZeroMQPeer(flying.address) as other:
+        other.acked("SUB", topic, "somebody")
+        assert sequence(other, topic, "twin", 1, "one", "two") == (1, 2)
+        answer = peer.put_texts(
+            {"topic": topic, "producer": "twin"}, ["eins", "zwei", "drei"], {"sequence": 1}
+        )
+        assert answer == {"topic": topic, "offset": 3, "rows": 3}
+        assert sequence(other, topic, "twin", 3, "three") == (6, 6)
+        assert peer.act("sequence", producer="twin", topic=topic) == {"next": 4}
+    assert peer.texts(topic) == ["one", "two", "eins", "zwei", "drei", "three"]

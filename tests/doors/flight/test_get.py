@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import flight
 
@@ -276,7 +276,6 @@ def test_many_readers_read_side_by_side(place: Place, peer: Peer, topic: str) ->
         assert all(pool.map(same, range(16)))
 
 
-@settings(max_examples=40)
 @given(st.integers(1, 11), st.integers(1, 12), st.integers(1, 12), st.integers(1, 5))
 def test_any_range_of_any_batches_is_exact(
     flying: BrokerProcess, ten: str, low: int, high: int, limit: int, batch_rows: int

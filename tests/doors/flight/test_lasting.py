@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.brokers import BrokerProcess
@@ -133,7 +133,6 @@ def test_a_message_may_be_as_large_as_is_allowed(peer: Peer, topic: str, size: i
 _PUT = st.tuples(st.sampled_from(["flight", "zeromq", "many"]), st.integers(0, 2), st.integers(1, 9))
 
 
-@settings(max_examples=25)
 @given(st.lists(_PUT, min_size=1, max_size=15), st.integers(1, 40), st.integers(1, 40), st.integers(1, 20))
 def test_rows_and_batches_of_several_doors_are_one_log(
     flying: BrokerProcess, puts: list[tuple[str, int, int]], low: int, high: int, batch_rows: int

@@ -13,6 +13,8 @@ from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, Place, numbered, rows_of, works
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 READER = """
 from tests.doors.flight.peers import Peer

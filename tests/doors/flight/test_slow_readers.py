@@ -4,11 +4,14 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
+import pytest
 from pyarrow import flight
 
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, refused, rows_of
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.slow
 
 PORTION, PORTIONS = 5_000, 40
 OPTIONS = ("--durability", "os", "--set", "store.tail=4MiB")

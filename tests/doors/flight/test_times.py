@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.brokers import BrokerProcess
@@ -115,7 +115,6 @@ def test_the_broker_s_own_times_can_be_asked_for(peer: Peer, topic: str) -> None
     assert peer.texts({"topic": topic, "from_time": microseconds(times[2])}) == expected
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=6), min_size=1, max_size=5),
     st.integers(-1, 21),

@@ -28,8 +28,13 @@ def commit(peer: Peer, producer: str, counter: int, *parts: str) -> bool:
 
 def begin(peer: Peer, producer: str) -> int:
     result = peer.act("begin", producer=producer)
-    assert result.keys() == {"counter"}
+    assert result.keys() == {"counter", "attempt"}
     return int(result["counter"])
+
+
+def committed(peer: Peer, producer: str) -> int | None:
+    counter: int | None = peer.act("committed", producer=producer)["counter"]
+    return counter
 
 
 def test_what_is_staged_is_not_seen_before_it_is_committed(peer: Peer, topic: str, name: str) -> None:
@@ -39,11 +44,12 @@ def test_what_is_staged_is_not_seen_before_it_is_committed(peer: Peer, topic: st
     stage(peer, name, counter, "b", f"{topic}/b", numbered(2))
     assert peer.rows(topic) == 0
     assert peer.get({"filter": f"{topic}/#"}).num_rows == 0
-    assert begin(peer, name) == counter
+    assert (counter, committed(peer, name)) == (0, None)
     assert commit(peer, name, counter)
+    assert committed(peer, name) == 0
     assert peer.texts(f"{topic}/a") == numbered(3)
     assert peer.texts(f"{topic}/b") == numbered(2)
-    assert set(column(peer.get({"filter": f"{topic}/#"}), "producer")) == {name}
+    assert set(column(peer.get({"filter": f"{topic}/#"}), "producer")) == {f"flight/{name}"}
 
 
 def test_what_was_committed_is_committed_once(peer: Peer, topic: str, name: str) -> None:
@@ -194,7 +200,7 @@ def test_what_is_staged_survives_a_kill(tmp_path_factory: pytest.TempPathFactory
             stage(peer, "q", begin(peer, "q"), "a", "t/a", ["never committed"])
         broker.restart()
         with Peer(broker.door("flight")) as peer:
-            assert begin(peer, "p") == counter
+            assert committed(peer, "p") is None
             assert peer.rows("t") == 0
             stage(peer, "p", counter, "c", "t/c", ["after the kill"])
             assert commit(peer, "p", counter, "a", "b", "c")

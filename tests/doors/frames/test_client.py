@@ -41,9 +41,7 @@ def test_any_plain_data_arrives_exactly(place: Place, topic: str) -> None:
     ):
         subscribed(consumer, place)
 
-        @settings(
-            suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None
-        )
+        @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
         @given(PLAIN_DATA)
         def arrives(value: Any) -> None:
             producer.push(value)

@@ -27,6 +27,7 @@ class Peer:
         if deaf:
             self.socket.setsockopt(zmq.RCVBUF, 1 << 16)
         self.socket.setsockopt(zmq.RCVTIMEO, int(patience * 1000))
+        self.socket.setsockopt(zmq.IPV6, "[" in address)
         self.socket.connect(address)
 
     def ask(self, request: str | bytes) -> str:

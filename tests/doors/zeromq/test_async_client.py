@@ -1,13 +1,15 @@
 """What only the asyncio client has to show. (The rest it shares with the plain one.)"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 import pytest
 
 from stafeta import AsyncClient, Client
 from stafeta.doors.zeromq.client import ClientClosed
 from tests.brokers import BrokerProcess
+from tests.waiting import PATIENCE
 
 
 def test_a_client_goes_on_after_a_wait_was_cancelled(lasting: BrokerProcess, topic: str) -> None:
@@ -104,6 +106,32 @@ def test_messages_follows_while_others_put(lasting: BrokerProcess, topic: str) -
             for number in range(100):
                 await writer.put(topic, str(number))
             assert await following == [str(number) for number in range(100)]
+
+    asyncio.run(main())
+
+
+def test_what_waits_ends_when_the_client_is_closed(lasting: BrokerProcess, topic: str) -> None:
+    async def main() -> None:
+        client = AsyncClient(lasting.address)
+        await client.subscribe(topic)
+        calls: list[Coroutine[Any, Any, Any]] = [client.get(topic, wait=PATIENCE) for _ in range(2)]
+        waiting = [asyncio.create_task(call) for call in (*calls, client.put_many(topic, endless()))]
+        await asyncio.sleep(0.1)
+        await client.close()
+        await client.close()
+        for one in waiting:
+            with pytest.raises(ClientClosed, match="has been closed; make a new one"):
+                await one
+        nobody = AsyncClient("tcp://127.0.0.1:1", retries=1000)  # where there is no connection to wait for
+        putting = asyncio.create_task(nobody.put(topic, "x"))
+        await asyncio.sleep(0.1)
+        await nobody.close()
+        with pytest.raises(ClientClosed):
+            await putting
+
+    async def endless() -> AsyncIterator[str]:
+        while True:
+            yield "x"
 
     asyncio.run(main())
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from stafeta.doors.zeromq.json_dialect import TYPES
 from tests.doors.zeromq.peers import Peer, put, request, texts
 
 # --- text dialect
@@ -92,7 +93,20 @@ def test_what_cannot_be_is_refused(peer: Peer, topic: str) -> None:
         ('{"type": "PUT"} and more', "The request is not JSON: "),
         (b'{"type": "\xff"}', "The request is not JSON: "),
         ('{"type": "\\ud800"}', "The request is not JSON: "),
-        ("{}", '"type" is None; it must be one of REQUEST_ID, SUB, UNSUB, PUT, GET, ACK and TOPICS.'),
+        ("{}", f'"type" is None; it must be one of {TYPES}.'),
+        (request("WAIT", "", "a", topics="t"), '"topics" must be a list of at most 1000 strings.'),
+        (request("WATCH", "", "a", filters=["t", 1]), '"filters" must be a list of at most 1000 strings.'),
+        (
+            request("WATCH", "", "devices/a", filters=["two words"]),
+            "The topic 'two words' has white space in it",
+        ),
+        (request("READ", "t"), '"last" must be a whole number of at least 1.'),
+        (request("READ", "t", **{"from": 0}), '"from" must be a whole number of at least 1.'),
+        (request("SUBSCRIPTIONS", after=["a"]), '"after" must be a client and a filter.'),
+        (
+            request("PUT", "t", "a", sequence=1, publications=["x"], create=1),
+            '"create" must be true or false.',
+        ),
         ('{"type": "put"}', "\"type\" is 'put'; it must be one of"),
         ('{"type": 1}', '"type" is 1; it must be one of'),
         ('{"type": ' + "[" * 1000 + "]" * 1000 + "}", '"type" is [[[[[['),

@@ -4,14 +4,17 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from stafeta import Client
 from stafeta.cli.exits import DATA_FOLDER, code_of
-from stafeta.doors.zeromq.notebook import FolderError
+from stafeta.doors.zeromq.exchange import Dialogue
+from stafeta.doors.zeromq.notebook import FolderError, Notebook, open_notebook
+from stafeta.doors.zeromq.requests import Parcel
 from tests.brokers import BrokerProcess
 
 
@@ -71,6 +74,24 @@ def test_a_folder_of_a_newer_version_is_left_alone(connect: Callable[..., Client
         connect("127.0.0.1:1", "client")
 
 
+def test_a_folder_of_an_older_version_is_brought_forward(
+    connect: Callable[..., Client], lasting: BrokerProcess, tmp_path: Path, topic: str
+) -> None:
+    client = connect(lasting.address, "client")
+    client.subscribe(topic)
+    client.put_many(topic, ["a", "b"])
+    message = client.get(topic)
+    assert message is not None
+    client.ack(message)
+    client.close()
+    with closing(sqlite3.connect(tmp_path / "client" / "client.db")) as memory:
+        memory.executescript("ALTER TABLE positions DROP COLUMN mark; PRAGMA user_version = 1;")
+    client = connect(lasting.address, "client")
+    found = client.get_many(topic)
+    assert [message.text for message in found] == ["b"]
+    client.ack(found)
+
+
 def test_a_damaged_folder_is_said_to_be_damaged(connect: Callable[..., Client], tmp_path: Path) -> None:
     folder = tmp_path / "client"
     folder.mkdir()
@@ -105,3 +126,48 @@ def test_the_plain_client_does_not_import_asyncio() -> None:
     program = "import sys, stafeta; stafeta.Client; print('asyncio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("statement", range(1, 8))
+def test_an_interrupt_between_two_statements_leaves_no_half_change(tmp_path: Path, statement: int) -> None:
+    (notebook,) = _finished(open_notebook(tmp_path, 1.0))
+    notebook.add("t", _parcel("one"))
+    database, left = notebook._database, [statement]
+
+    class Interrupted:
+        """The database, of a person who presses Ctrl-C just before one of its statements."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(database, name)
+
+        def execute(self, *arguments: Any) -> object:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return database.execute(*arguments)
+
+    notebook._database = cast("sqlite3.Connection", Interrupted())
+    with suppress(KeyboardInterrupt):
+        notebook.add("t", _parcel("two"))
+    notebook._database = database
+    notebook.add("t", _parcel("three"))
+    entries, number = [], 0
+    while (entry := notebook.after(number)) is not None:
+        entries.append(entry)
+        number = entry.number
+    assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
+    assert [entry.parcel.publications for entry in entries][-1] == b'["three"]'
+    assert len(entries) in (2, 3)
+    notebook.close()
+
+
+def _parcel(text: str) -> Parcel:
+    return Parcel(1, "string", "", f'["{text}"]'.encode())
+
+
+def _finished(work: Dialogue[Notebook]) -> list[Notebook]:
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        return [end.value]

@@ -73,7 +73,7 @@ def test_get_waits_for_a_message(connect: Callable[..., Client], lasting: Broker
     client.subscribe(topic)
     begin = time.monotonic()
     assert client.get(topic, wait=0.7) is None
-    assert 0.7 <= time.monotonic() - begin < 5
+    assert 0.69 <= time.monotonic() - begin < 5, "a clock may tick a little early"
 
     with Client(lasting.address) as other:
         putting = threading.Timer(0.5, other.put, (topic, "late"))

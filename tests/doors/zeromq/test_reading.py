@@ -43,7 +43,7 @@ def test_what_is_acknowledged_never_comes_again_and_the_rest_always_does(
         match step:
             case "get", int(limit):
                 page = [id_ for id_ in ids if id_ > reader.position][:limit]
-                found = [one.id for one in reader.given([message(id_) for id_ in page])]
+                found = [one.id for one in reader.given([message(id_) for id_ in page], "mark")]
                 assert found == [id_ for id_ in page if id_ not in done]
             case "ack", list(indexes):
                 some = [ids[index % len(ids)] for index in indexes]

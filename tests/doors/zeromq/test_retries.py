@@ -91,6 +91,34 @@ def test_an_id_that_somebody_counts_under_is_not_given_to_another(broker: Broker
         assert sequence(peer, "t", "4", 1, "new") == (3, 3)
 
 
+def test_counters_and_sequences_of_one_client_are_not_taken_for_each_other(peer: Peer, topic: str) -> None:
+    peer.acked("SUB", topic, "a")
+    assert put(peer, topic, "p", 5_000_000, "drawn") == 1
+    assert sequence(peer, topic, "p", 1, "one", "two") == (2, 3)
+    assert put(peer, topic, "p", 1, "drawn low") == 4
+    assert sequence(peer, topic, "p", 2, "two", "three") == (3, 5)
+    assert put(peer, topic, "p", 5_000_000, "drawn") == 1
+    assert texts(peer, topic, "a") == ["drawn", "one", "two", "drawn low", "three"]
+
+
+def test_counters_and_sequences_are_told_apart_after_a_restart(broker: BrokerProcess) -> None:
+    with Peer(broker.address) as peer:
+        peer.acked("SUB", "t", "a")
+        put(peer, "t", "p", 5_000_000, "drawn")
+        sequence(peer, "t", "p", 1, "one", "two")
+        put(peer, "t", "p", 1, "drawn low")
+    for end in (broker.kill, broker.stop, broker.kill):
+        end()
+        broker.start()
+        with Peer(broker.address) as peer:
+            assert put(peer, "t", "p", 1, "drawn low") == 4
+            assert put(peer, "t", "p", 5_000_000, "drawn") == 1
+            assert sequence(peer, "t", "p", 1, "one", "two") == (2, 3)
+    with Peer(broker.address) as peer:
+        assert sequence(peer, "t", "p", 3, "three") == (5, 5)
+        assert texts(peer, "t", "a") == ["drawn", "one", "two", "drawn low", "three"]
+
+
 # --- lost replies
 
 

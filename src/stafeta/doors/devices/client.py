@@ -13,6 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
+from stafeta.addresses import Address, without_brackets
 from stafeta.doors.devices.codec import Deliveries, Delivery, identify, subscribe, unsubscribe
 from stafeta.doors.devices.readings import READERS, write
 from stafeta.errors import InvalidMessage, NoReply
@@ -37,7 +38,7 @@ class Subscriber:
         greeting = identify(client)
         self._deliveries = Deliveries()
         try:
-            self._socket = socket.create_connection((host, port), timeout)
+            self._socket = socket.create_connection((without_brackets(host), port), timeout)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.sendall(greeting)
         except (OSError, UnicodeError, OverflowError) as error:
@@ -108,7 +109,7 @@ class Publisher:
     def __init__(self, host: str, port: int = 12345) -> None:
         """Raises `NoReply` where the host is not known."""
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            found = socket.getaddrinfo(without_brackets(host), port, type=socket.SOCK_DGRAM)
             # IPv4 first: subscribers are told the address of the publisher, and have room for no other.
             family, type_, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
             self._address: tuple[Any, ...] = address
@@ -169,4 +170,4 @@ def payload_of(kind: Kind, text: str) -> bytes:
 
 def _unreachable(host: str, port: int, error: Exception) -> NoReply:
     why = getattr(error, "strerror", None) or str(error)
-    return NoReply(f"{host}:{port} cannot be reached: {why}.")
+    return NoReply(f"{Address(without_brackets(host), port)} cannot be reached: {why}.")

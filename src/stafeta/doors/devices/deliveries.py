@@ -14,7 +14,6 @@ from stafeta.message import KIND, SOURCE, Batch, Kind
 
 STRING: Final = int(Kind.STRING)
 _NAMES: Final = tuple(Kind(type_).name for type_ in range(len(READERS)))
-_MAX_PORT: Final = 0xFFFF
 
 
 class Delivery(NamedTuple):
@@ -92,12 +91,3 @@ def fits(topic: str) -> bool:
 def topic_field(topic: str) -> bytes:
     """As much of a topic as fits, padded."""
     return topic.encode()[:TOPIC_BYTES].decode(errors="ignore").encode().ljust(TOPIC_BYTES, b"\0")
-
-
-def address_of(source: str) -> tuple[str, int]:
-    """Host and port of a source: `1.2.3.4:5`, `[::1]:5`, or the host alone with port 0."""
-    host, colon, port = source.rpartition(":")
-    if not colon or (":" in host and not host.startswith("[")):
-        return source.strip("[]"), 0
-    number = int(port) if port.isascii() and port.isdecimal() and len(port) <= len(str(_MAX_PORT)) else 0
-    return host.strip("[]"), number if number <= _MAX_PORT else 0

@@ -8,14 +8,19 @@
 
 import struct
 from collections.abc import Callable
-from typing import Final
+from functools import lru_cache
+from typing import Final, TypeAlias
 
-from stafeta.errors import InvalidDatagram, InvalidMessage
+from stafeta.errors import InvalidDatagram, InvalidMessage, InvalidName
 from stafeta.message import Kind, check_payload
+from stafeta.names import check_name
 
 TOPIC_BYTES: Final = 50
 HEAD: Final = TOPIC_BYTES + 1
 MAX_CONTENT: Final = 1500
+KNOWN: Final = 20_000  # heads remembered
+
+Reader: TypeAlias = Callable[[bytes], tuple[Kind, bytes]]
 
 # Looked up once: an enumeration's members are slow to get at.
 _INT, _SHORT_REAL, _FLOAT, _STRING, _BYTES = Kind.INT, Kind.SHORT_REAL, Kind.FLOAT, Kind.STRING, Kind.BYTES
@@ -31,7 +36,7 @@ _read_float, _write_float = _FLOAT_FORM.unpack_from, _FLOAT_FORM.pack
 
 
 def topic_of(field: bytes) -> str:
-    """The topic that a datagram's first 50 bytes name. Whether it is allowed is for the broker to say."""
+    """The topic that a datagram's first 50 bytes name."""
     name = field.partition(b"\0")[0]
     if not name:
         raise InvalidDatagram("The datagram has no topic.")
@@ -90,7 +95,7 @@ def _string(content: bytes) -> tuple[Kind, bytes]:
 
 
 # By type byte: from the content to kind and payload. Each raises `InvalidDatagram`.
-READERS: Final[tuple[Callable[[bytes], tuple[Kind, bytes]], ...]] = (_int, _short_real, _float, _string)
+READERS: Final[tuple[Reader, ...]] = (_int, _short_real, _float, _string)
 
 
 def _signed(sign: int, number: int) -> int:
@@ -107,15 +112,31 @@ def _too_short(kind: Kind, content: bytes, form: struct.Struct) -> InvalidDatagr
 
 def read(datagram: bytes) -> tuple[str, Kind, bytes]:
     """Topic, kind and payload of a datagram, or `InvalidDatagram`."""
-    if not HEAD <= len(datagram) <= HEAD + MAX_CONTENT:
-        raise InvalidDatagram(
-            f"The datagram is {len(datagram)} bytes long; one has {HEAD} to {HEAD + MAX_CONTENT}."
-        )
-    type_ = datagram[TOPIC_BYTES]
+    return read_parts(datagram[:HEAD].ljust(HEAD, b"\0"), datagram[HEAD:], len(datagram))
+
+
+def read_parts(head: bytes, content: bytes, length: int) -> tuple[str, Kind, bytes]:
+    """The same, of its head and of what lies behind it; `length` is the datagram's, and content may be longer."""
+    if not HEAD <= length <= HEAD + MAX_CONTENT:
+        shown = length if length <= HEAD + MAX_CONTENT else f"more than {HEAD + MAX_CONTENT}"
+        raise InvalidDatagram(f"The datagram is {shown} bytes long; one has {HEAD} to {HEAD + MAX_CONTENT}.")
+    name, reader = _meaning(head)
+    kind, payload = reader(content[: length - HEAD])
+    return name, kind, payload
+
+
+@lru_cache(KNOWN)
+def _meaning(head: bytes) -> tuple[str, Reader]:
+    """The topic that a datagram's head names, and what reads its content."""
+    type_ = head[TOPIC_BYTES]
     if type_ >= len(READERS):
         raise InvalidDatagram(f"The datagram's type is {type_}; the types are 0 to {len(READERS) - 1}.")
-    kind, payload = READERS[type_](datagram[HEAD:])
-    return topic_of(datagram[:TOPIC_BYTES]), kind, payload
+    name = topic_of(head[:TOPIC_BYTES])
+    try:
+        check_name(name)
+    except InvalidName as error:
+        raise InvalidDatagram(str(error)) from None
+    return name, READERS[type_]
 
 
 def write(topic: str, kind: Kind, payload: bytes) -> bytes:

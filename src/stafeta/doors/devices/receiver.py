@@ -10,6 +10,7 @@
 import asyncio
 import ctypes
 import errno
+import logging
 import os
 import socket
 import struct
@@ -21,19 +22,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from stafeta.broker.names import check_name
-from stafeta.doors.devices.readings import HEAD, MAX_CONTENT, READERS, TOPIC_BYTES, topic_of
-from stafeta.errors import InvalidDatagram, InvalidName
+from stafeta import addresses
+from stafeta.addresses import EVERY, EVERY_IPV4
+from stafeta.doors.devices.readings import HEAD, MAX_CONTENT, read_parts
+from stafeta.errors import InvalidDatagram
+from stafeta.logs import fatal
 from stafeta.message import Kind
+
+log = logging.getLogger("stafeta.devices")
 
 DATAGRAMS: Final = 1024  # taken at once
 SLOT: Final = HEAD + MAX_CONTENT + 1  # one more than the longest, to tell a longer one
 COST: Final = 400  # bytes of memory that a reading takes beside its payload, roughly
+AGAIN: Final = 1.0  # seconds until it is tried again after an error of the system
 CLOSING: Final = 0.3  # seconds for which datagrams are still taken when the door closes
-KNOWN: Final = 20_000  # senders and topics remembered
+KNOWN: Final = 20_000  # senders remembered
 
 Reading: TypeAlias = tuple[str, Kind, bytes, str]  # topic, kind, payload, source
-Reader: TypeAlias = Callable[[bytes], tuple[Kind, bytes]]
 Datagram: TypeAlias = tuple[bytes, bytes, int, str]  # head, content and more, length of the datagram, source
 
 _SLOT_FORM = struct.Struct(f"{HEAD}s{SLOT - HEAD}s")
@@ -82,7 +87,7 @@ class Receiver:
         host, port = self._socket.getsockname()[:2]
         with socket.socket(self._socket.family, socket.SOCK_DGRAM) as waker:
             # Who listens everywhere is reached on loopback.
-            waker.sendto(b"", ({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port))  # noqa: S104 - sends
+            waker.sendto(b"", ({EVERY_IPV4: "127.0.0.1", EVERY: "::1"}.get(host, host), port))
         self._thread.join()
         self._socket.close()
 
@@ -101,8 +106,17 @@ class Receiver:
         return 0
 
     def _run(self) -> None:
-        several = sys.platform == "linux" and self._socket.family == socket.AF_INET
-        portions = _several(self._socket) if several else _one_by_one(self._socket)
+        while not self._closed:
+            try:
+                self._receive()
+            except OSError as error:
+                log.error("datagrams cannot be received: %s; tried again in %g s", error, AGAIN)
+                time.sleep(AGAIN)
+            except Exception:  # noqa: BLE001 - nobody else would notice
+                fatal(log, "datagrams cannot be received any more")
+
+    def _receive(self) -> None:
+        portions = (_several if sys.platform == "linux" else _one_by_one)(self._socket)
         for datagrams in portions:
             received = _read(datagrams)
             if received.readings or received.invalid:
@@ -135,36 +149,16 @@ def _read(datagrams: Iterator[Datagram]) -> Received:
     empty = False
     add = readings.append
     for head, content, length, source in datagrams:
+        if not length:
+            empty = True
+            continue
         try:
-            if not HEAD <= length < SLOT:
-                if not length:
-                    empty = True
-                    continue
-                raise InvalidDatagram(
-                    f"A datagram has {HEAD} to {SLOT - 1} bytes, not {length if length < SLOT else 'more'}."
-                )
-            name, reader = _meaning(head)
-            kind, payload = reader(content[: length - HEAD])
+            name, kind, payload = read_parts(head, content, length)
         except InvalidDatagram as error:
             invalid, example = invalid + 1, str(error)
         else:
             add((name, kind, payload, source))
     return Received(readings, invalid, example, empty or not (readings or invalid))
-
-
-@lru_cache(KNOWN)
-def _meaning(head: bytes) -> tuple[str, Reader]:
-    """The topic that a datagram's head names, and what reads its content."""
-    try:
-        name = topic_of(head[:TOPIC_BYTES])
-        check_name(name)
-        return name, READERS[head[TOPIC_BYTES]]
-    except InvalidName as error:
-        raise InvalidDatagram(str(error)) from None
-    except IndexError:
-        raise InvalidDatagram(
-            f"The datagram's type is {head[TOPIC_BYTES]}; the types are 0 to {len(READERS) - 1}."
-        ) from None
 
 
 def _one_by_one(udp: socket.socket) -> Iterator[Iterator[Datagram]]:
@@ -174,9 +168,7 @@ def _one_by_one(udp: socket.socket) -> Iterator[Iterator[Datagram]]:
         except BlockingIOError:
             yield iter(())
             continue
-        host, port = address[:2]
-        source = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        yield iter([(data[:HEAD].ljust(HEAD, b"\0"), data[HEAD:], len(data), source)])
+        yield iter([(data[:HEAD].ljust(HEAD, b"\0"), data[HEAD:], len(data), addresses.peer(address))])
 
 
 # --- recvmmsg
@@ -201,25 +193,26 @@ class _Header(ctypes.Structure):
     )
 
 
-_ADDRESS: Final = 16  # bytes of a struct sockaddr_in: family, port, address, padding
+# A struct sockaddr_in, of which family, port and address are used, and a sockaddr_in6: all but the interface.
+_NAMES: Final = {socket.AF_INET: struct.Struct("8s8x"), socket.AF_INET6: struct.Struct("24s4x")}
 
 
 def _several(udp: socket.socket) -> Iterator[Iterator[Datagram]]:
     buffer = bytearray(DATAGRAMS * SLOT)
-    addresses = bytearray(DATAGRAMS * _ADDRESS)
+    form = _NAMES[udp.family]
+    senders = bytearray(DATAGRAMS * form.size)
     vectors = (_Vector * DATAGRAMS)()
     headers = (_Header * DATAGRAMS)()
     start = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
-    senders = ctypes.addressof(ctypes.c_char.from_buffer(addresses))
+    names = ctypes.addressof(ctypes.c_char.from_buffer(senders))
     for at in range(DATAGRAMS):
         vectors[at] = _Vector(start + at * SLOT, SLOT)
         header = headers[at]
-        header.name, header.name_length = senders + at * _ADDRESS, _ADDRESS
+        header.name, header.name_length = names + at * form.size, form.size
         header.vectors, header.vector_count = ctypes.addressof(vectors[at]), 1
     step = ctypes.sizeof(_Header) // 4
     lengths = memoryview(headers).cast("B").cast("I")[_Header.length.offset // 4 :: step]
-    names = memoryview(addresses).cast("Q")[::2]
-    slots = memoryview(buffer)
+    slots, addressed = memoryview(buffer), memoryview(senders)
     receive = ctypes.CDLL(None, use_errno=True).recvmmsg
     number = udp.fileno()
     wait_for_one = 0x10000  # MSG_WAITFORONE
@@ -233,17 +226,17 @@ def _several(udp: socket.socket) -> Iterator[Iterator[Datagram]]:
             raise OSError(reason, os.strerror(reason))
         yield (
             (head, content, length, _source(name))
-            for (head, content), length, name in zip(
+            for (head, content), length, (name,) in zip(
                 _SLOT_FORM.iter_unpack(slots[: count * SLOT]),
                 lengths[:count].tolist(),
-                names[:count].tolist(),
+                form.iter_unpack(addressed[: count * form.size]),
                 strict=True,
             )
         )
 
 
 @lru_cache(KNOWN)
-def _source(address: int) -> str:
-    """IP:PORT of the first eight bytes of a struct sockaddr_in."""
-    plain = address.to_bytes(8, sys.byteorder)
-    return f"{socket.inet_ntoa(plain[4:8])}:{int.from_bytes(plain[2:4], 'big')}"
+def _source(name: bytes) -> str:
+    """IP:PORT of what `_NAMES` leaves of an address."""
+    ip = socket.inet_ntoa(name[4:]) if len(name) == 8 else socket.inet_ntop(socket.AF_INET6, name[8:])
+    return addresses.peer((ip, int.from_bytes(name[2:4], "big")))

@@ -8,13 +8,12 @@
 
 import asyncio
 import logging
-import os
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from stafeta.addresses import Address
 from stafeta.broker import Broker
 from stafeta.doors.connection import Connections, PushedConnection
 from stafeta.doors.delivery import Encoder
@@ -32,14 +31,13 @@ from stafeta.doors.devices.codec import (
     text_stream,
 )
 from stafeta.doors.devices.receiver import Received, Receiver
-from stafeta.errors import AlreadyConnected, ConfigError, InvalidCommand, StafetaError
+from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
+from stafeta.errors import AlreadyConnected, InvalidCommand, StafetaError
 from stafeta.logs import announce, fields
 
 log = logging.getLogger("stafeta.devices")
 
-BACKLOG = 4096  # connections that wait to be accepted
 REPORT = 10.0  # seconds between two log lines about what was dropped
-TRIES = 20  # ports tried until one is free for UDP and TCP alike
 
 
 @dataclass(slots=True)
@@ -49,6 +47,7 @@ class Counts:
     invalid: int = 0  # datagrams that could not be read
     ignored: int = 0  # readings on topics that nobody has subscribed to
     lost: int = 0  # datagrams that the kernel had no room for
+    unstored: int = 0  # readings that could not be stored
     changed: int = 0  # messages that a device could not be sent as they are
 
 
@@ -62,16 +61,22 @@ class DevicesDoor:
         buffer: int,
         receive_buffer: int,
         max_connections: int,
+        peer_timeout: float,
+        takeover: bool = False,
         observer: Callable[[str], None] | None = None,
     ) -> None:
         self.broker = broker
-        self.connections = Connections(broker, buffer, max_connections, log)
+        self.connections = Connections(broker, buffer, max_connections, peer_timeout, log)
+        self.takeover = takeover  # an id goes to whoever came last with it
         self.observer = observer or log.info
         self.counts = Counts()
+        self._share = broker.share()
         self.text = Encoder(
             partial(text_frames, cut=self._changed), TEXT_OVERHEAD, partial(text_stream, cut=self._changed)
         )
-        self.struct = Encoder(partial(struct_frames, cut=self._changed), STRUCT_OVERHEAD)
+        self.struct = Encoder(
+            partial(struct_frames, cut=self._changed), STRUCT_OVERHEAD, unit=STRUCT_OVERHEAD
+        )
         self.closed = False
         self._receive_buffer = receive_buffer
         self._loop = asyncio.get_running_loop()
@@ -81,34 +86,19 @@ class DevicesDoor:
         self._reported = Counts()
         self._report_timer = self._loop.call_later(REPORT, self._report)
 
-    async def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Open one more address, for UDP and TCP; returns it, with the port that was chosen where 0 was given."""
-        for tries_left in reversed(range(TRIES)):
-            try:
-                udp, port = await self._bind(host, port)
-                break
-            except OSError as error:
-                if port == 0 and tries_left:
-                    continue  # the port that TCP got is taken for UDP
-                reason = os.strerror(error.errno) if error.errno else str(error)
-                raise ConfigError(f"The devices door cannot listen on {host}:{port}: {reason}.") from error
+    async def listen(self, host: str, port: int, bound: Bound | None = None) -> tuple[str, int]:
+        """Open one more address, for UDP and TCP, or take sockets that are bound to it already; returns it, with the
+        port that was chosen where 0 was given."""
+        udp, tcp = bound or bind(host, port)
+        port = udp.getsockname()[1]
+        self._servers.append(
+            await self._loop.create_server(lambda: Connection(self), sock=tcp, backlog=BACKLOG)
+        )
         receiver = Receiver(udp, self._receive_buffer, lambda received: self._take(receiver, received))
         self._receivers.append(receiver)
         receiver.start()
-        announce(log, f"listening on {host}:{port}")
+        announce(log, f"listening on {Address(host, port)}")
         return host, port
-
-    async def _bind(self, host: str, port: int) -> tuple[socket.socket, int]:
-        udp = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-        try:
-            udp.bind((host, port))
-            port = udp.getsockname()[1]
-            server = await self._loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
-        except BaseException:
-            udp.close()
-            raise
-        self._servers.append(server)
-        return udp, port
 
     async def close(self) -> None:
         """Publish what has come, let connections take what is on its way, and let them go."""
@@ -133,18 +123,25 @@ class DevicesDoor:
         if len(self._received) == 1:
             self._publish()
 
-    def _publish(self, _: "asyncio.Future[None] | None" = None) -> None:
-        while self._received:
-            if self.broker.congested:
-                self.broker.receipt().add_done_callback(self._publish)
-                return
+    def _publish(self) -> None:
+        published = 0
+        while self._received and not self.broker.congested and not self._share.spent:
             receiver, received = self._received.popleft()
             if received.invalid:
                 self.counts.invalid += received.invalid
                 log.debug("datagrams are dropped: %s", received.example)
-            self.counts.ignored += self.broker.publish_all(received.readings)
+            ignored = self._share.count(partial(self.broker.publish_all, received.readings))
+            self.counts.ignored += ignored
+            published += len(received.readings) - ignored
             receiver.done(received)
-        self.broker.receipt()
+        receipt = self.broker.receipt()
+        receipt.add_done_callback(partial(self._stored, published))
+        if self._received:
+            self._share.when_free(self._publish)
+
+    def _stored(self, published: int, receipt: "asyncio.Future[None]") -> None:
+        if receipt.exception() is not None:
+            self.counts.unstored += published
 
     def _changed(self) -> None:
         self.counts.changed += 1
@@ -158,7 +155,11 @@ class DevicesDoor:
         """Log what has been dropped or changed since the last time."""
         now, before = self.counts, self._reported
         self._reported = replace(now)
-        dropped = {"invalid": now.invalid - before.invalid, "lost": now.lost - before.lost}
+        dropped = {
+            "invalid": now.invalid - before.invalid,
+            "lost": now.lost - before.lost,
+            "unstored": now.unstored - before.unstored,
+        }
         if any(dropped.values()):
             log.warning("datagrams were dropped", extra=fields(**dropped))
         if now.changed > before.changed:
@@ -215,7 +216,11 @@ class Connection(PushedConnection):
                 self._refuse("a command is skipped: %s", why)
 
     def _enter(self, client: str) -> None:
-        self._door.broker.sessions.open(client, self)
+        sessions = self._door.broker.sessions
+        older = sessions.holder(client)
+        if self._door.takeover and isinstance(older, Connection) and older is not self:
+            older.end()
+        sessions.open(client, self)
         delivery = self.deliver(client, self._door.struct if self._commands.struct else self._door.text)
         self._door.observer(f"New client {self._id} connected from {self.peer}.")
         delivery.feed.resume()
@@ -230,10 +235,20 @@ class Connection(PushedConnection):
     def _refuse(self, sentence: str, why: object) -> None:
         log.warning(sentence, why, extra=fields(client=self._id or None, peer=self.peer))
 
+    def end(self) -> None:
+        """Give the id up, at once."""
+        if self.delivery is not None:
+            self.delivery.settle()  # what it has got does not come again
+        self.transport.abort()
+        self._left()
+
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        self._left()
+
+    def _left(self) -> None:
         if self.delivery is None:
             return
-        self._door.broker.sessions.close(self.delivery.feed.client, self)
-        if not self._door.closed:
+        self.delivery.close()
+        if self._door.broker.sessions.close(self.delivery.feed.client, self) and not self._door.closed:
             self._door.observer(f"Client {self._id} disconnected.")

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from stafeta import addresses
 from stafeta.doors.devices.commands import (
     Command,
     id_bytes,
@@ -20,7 +21,6 @@ from stafeta.doors.devices.commands import (
 from stafeta.doors.devices.deliveries import (
     Delivery,
     DeliveryReader,
-    address_of,
     contents,
     delivery,
     topic_field,
@@ -70,7 +70,7 @@ def frames(batch: Batch, cut: Callable[[], None]) -> list[bytes]:
 
 
 def _address(source: str) -> bytes:
-    host, port = address_of(source)
+    host, port = addresses.split(source)
     return _ADDRESS.pack(host.encode("ascii", "replace")[:_HOST], port)
 
 

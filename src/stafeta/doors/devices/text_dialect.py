@@ -10,6 +10,7 @@ from collections.abc import Callable
 from socket import AF_INET, inet_ntop, inet_pton
 from typing import Final
 
+from stafeta import addresses
 from stafeta.doors.devices.commands import (
     MAX_ID,
     Command,
@@ -23,7 +24,6 @@ from stafeta.doors.devices.deliveries import (
     STRING,
     Delivery,
     DeliveryReader,
-    address_of,
     contents,
     delivery,
     fits,
@@ -105,7 +105,7 @@ def _head(field: bytes, source: str, type_: int, length: int) -> bytes:
 
 
 def _address(source: str) -> bytes:
-    host, port = address_of(source)
+    host, port = addresses.split(source)
     try:
         return inet_pton(AF_INET, host) + port.to_bytes(2, "big")
     except (OSError, ValueError):

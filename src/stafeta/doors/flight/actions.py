@@ -6,15 +6,14 @@ from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta import __version__
-from stafeta.broker import Topic
-from stafeta.broker.names import check_client, check_name
+from stafeta.broker import Topic, overview
 from stafeta.doors.flight.codec import Body
 from stafeta.errors import InvalidRequest, NoSuchOffset
+from stafeta.names import FLIGHT_PREFIX, check_client, check_name
 
 if TYPE_CHECKING:
     from stafeta.doors.flight.server import FlightDoor
 
-PREFIX: Final = "flight/"
 MAX_RANGES: Final = 1000
 Told = dict[str, Any]
 
@@ -22,7 +21,7 @@ Told = dict[str, Any]
 def client_of(name: str) -> str:
     """What a client of this door is called at the broker."""
     check_client(name)
-    return PREFIX + name
+    return FLIGHT_PREFIX + name
 
 
 async def subscribe(door: "FlightDoor", body: Body) -> list[Told]:
@@ -49,15 +48,19 @@ async def unsubscribe(door: "FlightDoor", body: Body) -> list[Told]:
 
 
 async def ack(door: "FlightDoor", body: Body) -> list[Told]:
-    """client, filter, ranges ([topic, from or null, to] each): these messages are done with."""
+    """client, filter, ranges ([topic, from or null, to] each), mark (optional): these messages are done with."""
     broker = door.broker
-    subscription = broker.subscription(client_of(body.text("client")), body.text("filter"))
+    client, filter_ = client_of(body.text("client")), body.text("filter")
     told = body.items("ranges")
+    mark = body.text("mark", optional=True)
     body.end()
     if len(told) > MAX_RANGES:
         raise InvalidRequest(
             f"There are {len(told)} ranges; at most {MAX_RANGES} can be acknowledged together."
         )
+    if mark:
+        broker.runs.check(mark)
+    subscription = broker.subscription(client, filter_)
     for topic, start, stop in [_range(door, one) for one in told]:
         broker.ack(subscription, topic, start, stop)
     await door.durable()
@@ -71,7 +74,7 @@ async def cursors(door: "FlightDoor", body: Body) -> list[Told]:
     body.end()
     told = [
         {"topic": topic.name, "floor": cursor.floor, "next": topic.visible}
-        for topic in door.topics(subscription.filter)
+        for topic in await door.topics(subscription.filter)
         if (cursor := topic.cursors.get(subscription)) is not None
     ]
     await door.durable()  # what it stands on may not be yet
@@ -128,32 +131,20 @@ async def topics(door: "FlightDoor", body: Body) -> list[Told]:
             "rows": topic.visible - topic.first,
             "subscribers": len(topic.cursors),
         }
-        for topic in door.topics(filter_)
+        for topic in await door.topics(filter_)
     ]
 
 
 async def stats(door: "FlightDoor", body: Body) -> list[Told]:
     """What the broker is doing."""
     body.end()
-    broker = door.broker
-    return [
-        {
-            "version": __version__,
-            "topics": sum(topic.exists for topic in broker.topics.values()),
-            "subscriptions": sum(map(len, broker.clients.values())),
-            "messages": broker.visible_position - door.began,
-            "position": broker.visible_position,
-            "pending": broker.commits.size,
-            "streams": door.streams,
-        }
-    ]
+    return [{"version": __version__, **overview.stats(door.broker)._asdict(), "streams": door.streams}]
 
 
 async def sequence(door: "FlightDoor", body: Body) -> list[Told]:
     """producer, topic: the number that the producer's next row has."""
-    producer, topic = body.text("producer"), body.text("topic")
+    producer, topic = client_of(body.text("producer")), body.text("topic")
     body.end()
-    check_client(producer)
     check_name(topic)
     following = door.broker.next_sequence(topic, producer)
     await door.durable()  # what has it so far may not be durable yet
@@ -161,36 +152,52 @@ async def sequence(door: "FlightDoor", body: Body) -> list[Told]:
 
 
 async def begin(door: "FlightDoor", body: Body) -> list[Told]:
-    """producer: the number of its next transaction."""
-    producer = body.text("producer")
+    """producer: begin its next transaction, and drop what was staged for it before."""
+    producer = client_of(body.text("producer"))
     body.end()
-    check_client(producer)
-    following = door.broker.staging.last(producer) + 1
-    await door.durable()  # the last one may not be yet, and may fail
-    return [{"counter": following}]
+    counter, attempt = door.broker.staging.begin(producer)
+    await door.durable()
+    return [{"counter": counter, "attempt": attempt}]
+
+
+async def committed(door: "FlightDoor", body: Body) -> list[Told]:
+    """producer: the number of its last transaction that was committed."""
+    producer = client_of(body.text("producer"))
+    body.end()
+    last = door.broker.staging.last(producer)
+    await door.durable()  # it may not be yet, and may fail
+    return [{"counter": None if last < 0 else last}]
 
 
 async def commit(door: "FlightDoor", body: Body) -> list[Told]:
-    """producer, counter, parts (optional): make what was staged visible, all at once."""
-    producer, counter = body.text("producer"), body.number("counter", least=0)
+    """producer, counter, attempt (optional), parts (optional): make what was staged visible, all at once."""
+    producer, counter, attempt = _transaction(body)
     parts = body.counts("parts", optional=True)
     body.end()
-    check_client(producer)
     staging = door.broker.staging
+    await door.durable()  # what was staged last may not be yet
+    await staging.verify(producer, counter)
     done = staging.is_done(producer, counter)
-    staging.commit(producer, counter, parts)
+    staging.commit(producer, counter, parts, attempt)
     await door.durable()
     return [{"committed": not done}]
 
 
 async def abort(door: "FlightDoor", body: Body) -> list[Told]:
-    """producer, counter: drop what was staged."""
-    producer, counter = body.text("producer"), body.number("counter", least=0)
+    """producer, counter, attempt (optional): drop what was staged."""
+    producer, counter, attempt = _transaction(body)
     body.end()
-    check_client(producer)
-    door.broker.staging.abort(producer, counter)
+    door.broker.staging.abort(producer, counter, attempt)
     await door.durable()
     return [{}]
+
+
+def _transaction(body: Body) -> tuple[str, int, int | None]:
+    return (
+        client_of(body.text("producer")),
+        body.number("counter", least=0),
+        body.number("attempt", least=1, optional=True),
+    )
 
 
 ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Told]]]]] = {
@@ -205,6 +212,7 @@ ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Told]]]]]
         stats,
         sequence,
         begin,
+        committed,
         commit,
         abort,
     )

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import orjson
 from pyarrow import flight
 
+from stafeta import addresses
 from stafeta.doors.flight import codec
 from stafeta.doors.flight.actions import ACTIONS, act
 from stafeta.doors.flight.codec import COLUMNS, Description, Ticket
@@ -122,8 +124,13 @@ class Calls(flight.FlightServerBase):
             except BaseException:
                 self._door.leave()
                 raise
-            outflow = Outflow(wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs)
-            return flight.GeneratorStream(outflow.schema, Sending(self._door, context, stream, outflow))
+            broker = self._door.broker
+            mark = None if wanted.mark is None else broker.runs.mark
+            outflow = Outflow(wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs, mark=mark)
+            schema = outflow.schema
+            if mark is not None:
+                schema = schema.with_metadata({"mark": mark(broker.visible_position - 1)})
+            return flight.GeneratorStream(schema, Sending(self._door, context, stream, outflow))
 
 
 class Sending:
@@ -191,4 +198,4 @@ def _info(
 
 def _address(peer: str) -> str:
     """gRPC's `ipv4:127.0.0.1:40000` and `ipv6:%5B::1%5D:40000` as the other doors write addresses."""
-    return peer.partition(":")[2].replace("%5B", "[").replace("%5D", "]")
+    return str(addresses.split(unquote(peer.partition(":")[2])))

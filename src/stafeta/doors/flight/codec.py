@@ -52,6 +52,7 @@ class Ticket:
     follow: bool = False
     batch_rows: int = BATCH_ROWS
     runs: bool = False
+    mark: str | None = None
 
     @property
     def wanted(self) -> str:
@@ -79,6 +80,7 @@ class Stage(NamedTuple):
     producer: str
     counter: int
     part: str
+    attempt: int | None = None
 
 
 class Target(NamedTuple):
@@ -126,6 +128,7 @@ def read_ticket(data: bytes) -> Ticket:
         follow=follow,
         batch_rows=body.number("batch_rows", least=1, optional=True) or BATCH_ROWS,
         runs=body.flag("runs"),
+        mark=body.text("mark", optional=True),
     )
     body.end()
     return ticket
@@ -154,7 +157,12 @@ def read_target(path: Sequence[bytes], command: bytes | None) -> Target:
     staged = body.part("stage", optional=True)
     stage = None
     if staged is not None:
-        stage = Stage(staged.text("producer"), staged.number("counter", least=0), staged.text("part"))
+        stage = Stage(
+            staged.text("producer"),
+            staged.number("counter", least=0),
+            staged.text("part"),
+            staged.number("attempt", least=1, optional=True),
+        )
         staged.end()
         if producer is not None:
             raise InvalidRequest("A staged batch's producer is that of the transaction: leave out producer.")

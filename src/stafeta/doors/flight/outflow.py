@@ -2,13 +2,15 @@
 
 1. A batch leaves as it was stored; what is constant in it is spelt out.
 2. Messages of several topics come in the order in which they were published, in one batch.
-3. Who asks for runs gets the columns of text run-end encoded: what is constant goes as one value. Of one topic, the
+3. Who asks for marks gets one with each batch, that of its last row.
+4. Who asks for runs gets the columns of text run-end encoded: what is constant goes as one value. Of one topic, the
    offset of a batch's first row is in its metadata, so that nobody needs the column.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -53,10 +55,17 @@ class Outflow:
     """One stream's batches: these columns, at most so many rows each."""
 
     def __init__(
-        self, columns: Sequence[str], batch_rows: int, limit: int | None, *, runs: bool = False
+        self,
+        columns: Sequence[str],
+        batch_rows: int,
+        limit: int | None,
+        *,
+        runs: bool = False,
+        mark: Callable[[int], str] | None = None,
     ) -> None:
         self.schema = schema_of(columns, runs=runs)
         self._runs = runs
+        self._mark = mark
         self._columns = columns
         self._rows = batch_rows
         self._left = limit
@@ -67,21 +76,34 @@ class Outflow:
         return self._left is not None and self._left <= 0
 
     def batches(self, portion: Sequence[Batch]) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
-        """What a stream hands out together; in runs, with the metadata that says where it begins."""
+        """What a stream hands out together; if asked for, with the metadata that says where it begins and ends."""
         found = [as_columns(batch) for batch in portion]
         topic = found[0].topic
         if all(batch.topic == topic for batch in found):
             for batch in joined(found):
                 for start in range(batch.base, batch.end, self._rows):
                     if rows := self._within(min(self._rows, batch.end - start)):
-                        made = self._made(batch.cut(start, start + rows))
-                        yield (made, b'{"offset": %d}' % start) if self._runs else made
+                        part = batch.cut(start, start + rows)
+                        yield self._told(self._made(part), part.last_position, start)
             return
-        order = pc.sort_indices(pa.concat_arrays([batch.array(POSITION) for batch in found]))
+        positions = pa.concat_arrays([batch.array(POSITION) for batch in found])
+        order = pc.sort_indices(positions)
         columns = [pa.concat_arrays([self._plain(batch, name) for batch in found]) for name in self._columns]
         for start in range(0, len(order), self._rows):
             if rows := self._within(min(self._rows, len(order) - start)):
-                yield self._merged(columns, order.slice(start, rows))
+                last = positions[order[start + rows - 1].as_py()].as_py()
+                yield self._told(self._merged(columns, order.slice(start, rows)), last)
+
+    def _told(
+        self, batch: pa.RecordBatch, last: int, offset: int | None = None
+    ) -> pa.RecordBatch | tuple[pa.RecordBatch, bytes]:
+        """The batch with its metadata: the mark of its last position, and the offset of its first row."""
+        told: dict[str, object] = {}
+        if self._runs and offset is not None:
+            told["offset"] = offset
+        if self._mark is not None:
+            told["mark"] = self._mark(last)
+        return (batch, orjson.dumps(told)) if told else batch
 
     def _within(self, rows: int) -> int:
         """What the limit leaves of so many rows."""

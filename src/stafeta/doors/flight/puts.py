@@ -18,12 +18,13 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stafeta.broker.names import check_client, check_name
 from stafeta.columns import ColumnBatch
 from stafeta.doors.flight import codec
+from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.codec import Note, Target
 from stafeta.doors.flight.intake import check_schema, take
 from stafeta.errors import InvalidRequest, LimitReached, StafetaError, StoreError
+from stafeta.names import check_name
 
 if TYPE_CHECKING:
     from stafeta.doors.flight.server import FlightDoor
@@ -63,10 +64,12 @@ class PutStream:
     def run(self, reader: Any) -> None:
         """Returns when all that came is durable and answered, or raises why it is not."""
         check_schema(reader.schema)
-        if self._target.producer is not None:
-            check_client(self._target.producer)
-        if self._target.stage is not None:
-            check_client(self._target.stage.producer)
+        topic, producer, stage = self._target
+        self._target = Target(
+            topic,
+            None if producer is None else client_of(producer),
+            None if stage is None else stage._replace(producer=client_of(stage.producer)),
+        )
         self._thread.start()
         try:
             while self._failed is None:
@@ -86,7 +89,7 @@ class PutStream:
             raise self._failed
 
     def _take(self, data: Any, note: Note) -> None:
-        if self._failed is not None:  # while the batch was read
+        if self._is_over():  # while the batch was read
             return
         topic = note.topic if note.topic is not None else self._target.topic
         if topic is None:
@@ -100,6 +103,8 @@ class PutStream:
         self._broker.check_longest(batch)
         if self._taken == self._answered and self._target.stage is None:
             # Nothing else is on its way, so it can be seen here, without waiting for the loop.
+            if self._is_over():  # that was the last answer, and is what the client is told
+                return
             self._broker.check_append(topic, self._target.producer or "", note.sequence)
         self._taken += 1
         item = Item(topic, batch, note.sequence, data.nbytes)
@@ -110,6 +115,9 @@ class PutStream:
         if not self._called:
             self._called = True
             self._door.loop.call_soon_threadsafe(self._look)
+
+    def _is_over(self) -> bool:
+        return self._failed is not None
 
     # --- on the loop
 
@@ -142,7 +150,7 @@ class PutStream:
             self._door.check_open()
             if stage is not None:
                 staged = batch.placed(0, 0, 0, stage.producer, self._source, None)
-                self._broker.staging.stage_batch(*stage, topic, staged, sequence)
+                self._broker.staging.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
             else:
                 offset = self._broker.append(topic, batch, self._source, producer or "", sequence)
         except Exception as problem:  # noqa: BLE001 - whoever waits must be told

@@ -57,6 +57,7 @@ class RangeReader:
     async def next(self) -> list[Batch] | None:
         if self._failed is not None:
             raise self._failed
+        self._at = self._topic.past_skipped(self._at)
         if self._at >= self._stop:
             return None
         batches = await self._broker.read(self._topic, self._at, PORTION, self._stop, ROW)
@@ -133,7 +134,8 @@ class FeedReader:
 
     def close(self) -> None:
         self._feed.close()
-        self._closed()
+        closed, self._closed = self._closed, lambda: None  # whoever is told knows this reader
+        closed()
 
 
 class Stream:
@@ -161,6 +163,8 @@ class Stream:
                         await room.wait()
                     self.full = False
             portions.put(None)
+        except StafetaError as error:
+            portions.put(error.with_traceback(None))  # which knows the stream
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
             portions.put(error)
 
@@ -170,15 +174,20 @@ class Stream:
         if self.full:
             self._loop.call_soon_threadsafe(self._room.set)
         if isinstance(portion, Exception):
-            raise portion
+            try:
+                raise portion
+            finally:
+                del portion  # or it would be known to its own traceback
         return portion
 
     def close(self) -> None:
-        # The task knows the stream: they would keep each other, and what was read ahead, until cycles are looked for.
+        # The task knows the stream, and so do errors that the reader has raised: they would keep each other, and what
+        # was read ahead, until cycles are looked for.
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
         self.reader.close()
+        del self.reader
 
 
 async def live_reader(broker: Broker, ticket: Ticket, client: str) -> FeedReader:

@@ -7,14 +7,17 @@
 
 import asyncio
 import logging
+import socket
 import threading
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import count, pairwise
 from typing import Any, Final, TypeVar
 
+from stafeta import addresses
+from stafeta.addresses import EVERY, EVERY_IPV4, Address
 from stafeta.broker import Broker, Topic
-from stafeta.broker.names import check_filter, check_name
+from stafeta.broker.commits import GROUP
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
 from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket
@@ -22,12 +25,12 @@ from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import RangeReader, Reader, Stream, client_reader, edges, live_reader
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
+from stafeta.names import check_name
 
 T = TypeVar("T")
 log = logging.getLogger("stafeta.flight")
 
 CLOSING: Final = 1.0  # seconds that calls have to end by themselves
-GROUP: Final = 1 << 20  # bytes in a group, after which the next batch waits for another one
 CLOSED: Final = "The broker is shutting down."
 PARTITION: Final = 1_000_000  # messages of an endpoint, unless it is said how many there are to be
 MEASURED: Final = 1000  # topics described together whose bytes are counted
@@ -58,7 +61,6 @@ class FlightDoor:
         self.broker = broker
         self.loop = asyncio.get_running_loop()
         self.max_batch = max_batch
-        self.began = broker.visible_position
         self.closing = False
         self.cut_off = False  # calls are left that nothing ends but the end of the process
         self._max_streams = max_streams
@@ -74,16 +76,18 @@ class FlightDoor:
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Open one more address; returns it, with the port that was chosen where 0 was given."""
-        place = f"[{host}]" if ":" in host else host
         try:
-            server = Calls(self, f"grpc://{place}:{port}")
+            ip = addresses.resolve(host)
+            with _ipv6_taken(port) if ip == EVERY_IPV4 else nullcontext(port) as number:
+                server = Calls(self, f"grpc://{Address(ip, number)}")
         except Exception as error:
             log.debug("gRPC says: %s", error)
             raise ConfigError(
-                f"The Flight door cannot listen on {host}:{port}: the address is in use, or is not this machine's."
+                f"The Flight door cannot listen on {Address(host, port)}: the address is in use, or is not this "
+                "machine's."
             ) from error
         self._servers.append(server)
-        announce(log, f"listening on {host}:{server.port}")
+        announce(log, f"listening on {Address(host, server.port)}")
         return host, server.port
 
     async def close(self) -> None:
@@ -139,17 +143,15 @@ class FlightDoor:
         await asyncio.wait([receipt])
         receipt.result()
 
-    def topics(self, filter_: str | None) -> list[Topic]:
+    async def topics(self, filter_: str | None) -> list[Topic]:
         """Those that match, in the order of their names. The broker's own have to be asked for."""
-        filter_ = "#" if filter_ is None else filter_
-        check_filter(filter_)
-        return sorted(self.broker.matching(filter_), key=lambda topic: topic.name)
+        return await self.broker.listed("#" if filter_ is None else filter_)
 
     async def describe(self, wanted: Description) -> list[Part]:
         named = wanted.topic is not None
         if named:
             check_name(wanted.topic or "")
-        topics = [self.broker.topic(wanted.topic or "")] if named else self.topics(wanted.filter)
+        topics = [self.broker.topic(wanted.topic or "")] if named else await self.topics(wanted.filter)
         if len(topics) * (wanted.partitions or 0) > MAX_PARTITIONS:
             raise InvalidRequest(
                 f"{len(topics)} topics of {wanted.partitions} partitions make more than {MAX_PARTITIONS} endpoints."
@@ -168,6 +170,8 @@ class FlightDoor:
     async def open(self, ticket: Ticket) -> Stream:
         """What a ticket stands for; to be closed by `close_stream`."""
         self.check_open()
+        if ticket.mark:
+            self.broker.runs.check(ticket.mark)
         reader: Reader
         if ticket.client is not None:
             reader = self._take_over(client_of(ticket.client), ticket)
@@ -214,7 +218,8 @@ class FlightDoor:
             return False
         # Single messages go ahead, every other time: their commit is short if there is no bulk in it.
         self._yielded = bool(pending.rows) and not self._yielded
-        while putting and pending.size < GROUP and not self._yielded:
+        most = pending.size + GROUP
+        while putting and pending.size < most and not self._yielded:
             stream = next(iter(putting))
             del putting[stream]
             if stream.place_one():
@@ -225,3 +230,18 @@ class FlightDoor:
         self._streams.discard(stream)
         stream.close()
         self.broker.receipt()  # the subscription of someone without a name goes; nobody waits for that
+
+
+@contextmanager
+def _ipv6_taken(port: int) -> Iterator[int]:
+    """Holds a port of IPv6, any that is free for IPv4 too where it is 0: gRPC would listen there as well, if it could,
+    when it is told to listen on all addresses of IPv4."""
+    with ExitStack() as held:
+        with suppress(OSError):  # there is no IPv6, or somebody else has the port
+            if port == 0:
+                with addresses.bind(EVERY, 0, socket.SOCK_STREAM) as free:
+                    port = free.getsockname()[1]
+            holder = held.enter_context(socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            holder.bind((EVERY, port))
+        yield port

@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
+from stafeta.addresses import Address, without_brackets
 from stafeta.doors.frames.codec import KEYS, Frames, frame
 from stafeta.doors.frames.serializers import JSON, PICKLE, XML, Serializer
 from stafeta.errors import Cancelled, Disconnected, InvalidFrame, InvalidName, Lagging, NoReply, WrongRole
@@ -60,9 +61,9 @@ class Queue:
         self._cancelled = False
         self._frames = Frames()
         self._callbacks: deque[Callable[[list[str]], object]] = deque()
-        self._broker = f"{host}:{port}"
+        self._broker = Address(without_brackets(host), port)
         try:
-            self._socket = socket.create_connection((host, port), timeout)
+            self._socket = socket.create_connection(self._broker, timeout)
         except OSError as error:
             raise NoReply(
                 f"No broker answers at {self._broker}: {error.strerror or error}. Does it run, with its frames door "

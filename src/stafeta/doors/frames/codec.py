@@ -10,6 +10,7 @@
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from reprlib import repr as shown  # what strangers send may be as large and as deep as they like
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -172,7 +173,9 @@ def topics_frame(serializer: Serializer, key: str, names: Sequence[str]) -> tupl
     def body(count: int) -> bytes:
         return serializer.dump({key: "listTopics", "topics": list(names[:count])})
 
-    count = min(len(names), MAX_BODY // len('"a",'))
+    # No name takes less than its own bytes and a sign between it and the next.
+    sizes = accumulate(len(name.encode()) + 1 for name in names)
+    count = sum(1 for _ in takewhile(lambda size: size <= MAX_BODY, sizes))
     made = body(count)
     if len(made) > MAX_BODY:
         count = bisect_right(range(count), MAX_BODY, key=lambda count: len(body(count))) - 1

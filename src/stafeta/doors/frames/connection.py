@@ -1,7 +1,7 @@
 """One connection of the frames door. (docs/protocols/frames.md)
 
-1. What comes together is published together, with one receipt. A connection that has much to say takes turns with the
-   others.
+1. What comes together is published together, with one receipt. Who says little is heard at once; who says much takes
+   turns with the others, so many bytes each.
 2. There is nothing in the protocol to say no with. Bytes that cannot be read, or messages that cannot be stored, end
    the connection; a command that is readable but cannot be carried out is logged and skipped.
 3. What comes behind a listTopics waits until that is answered, and the answer has been read. So a topic that was
@@ -12,7 +12,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from stafeta.broker.names import check_filter, is_filter
 from stafeta.doors.connection import PushedConnection
 from stafeta.doors.frames.codec import (
     Command,
@@ -25,6 +24,7 @@ from stafeta.doors.frames.codec import (
 )
 from stafeta.errors import InvalidFrame, InvalidName, NotSubscribed, StafetaError
 from stafeta.logs import fields
+from stafeta.names import check_filter, is_filter
 
 if TYPE_CHECKING:
     from stafeta.doors.frames.server import FramesDoor
@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("stafeta.frames")
 
 PORTION: Final = 256  # commands before other connections get their turn
+PORTION_SIZE: Final = 64 << 10  # and bytes of messages
+MUCH: Final = 16 << 10  # bytes that come together, and are heard in turn
 NOTICE: Final = 5.0  # seconds for a connection that is closed to read what is on its way
 
 # Why nothing is read from a connection for now.
 TURN: Final = 1  # it has said much, and others come first
-CONGESTED: Final = 2  # much waits to become durable
-ASKED: Final = 4  # it has asked for the topics
-UNREAD: Final = 8  # it has not read the answer
+ASKED: Final = 2  # it has asked for the topics
+UNREAD: Final = 4  # it has not read the answer
 
 
 class Connection(PushedConnection):
@@ -56,13 +57,30 @@ class Connection(PushedConnection):
 
     def data_received(self, data: bytes) -> None:
         self._commands.add(data)
-        if not self._held and not self.transport.is_closing():
-            self._work()
+        if self._held or self.transport.is_closing():
+            return
+        if len(data) > MUCH or self._door.crowded:
+            self._wait_for_turn()
+        else:
+            self._door.share.count(self._work)
+
+    def _wait_for_turn(self) -> None:
+        self._hold(TURN)
+        self._door.take_turns(self)
+
+    def turn(self) -> None:
+        """It is this connection's turn."""
+        self._release(TURN)
 
     def _work(self) -> None:
         """Carry out what has come, for one turn."""
         changed = asked = False
+        pending = self._door.broker.commits.pending
+        most = pending.size + PORTION_SIZE
         for _ in range(PORTION):
+            if pending.size > most:
+                self._wait_for_turn()
+                break
             try:
                 command = self._commands.next()
             except InvalidFrame as error:
@@ -75,8 +93,7 @@ class Connection(PushedConnection):
                 break
             changed = self._do(command) or changed
         else:
-            self._hold(TURN)
-            self._door.loop.call_soon(self._release, TURN)
+            self._wait_for_turn()
         self._settle(changed=changed, asked=asked)
 
     def _do(self, command: Command) -> bool:
@@ -106,9 +123,6 @@ class Connection(PushedConnection):
         if asked:
             self._hold(ASKED)
             broker.receipt().add_done_callback(self._answer)
-        if broker.congested:
-            self._hold(CONGESTED)
-            broker.receipt().add_done_callback(self._clear)
 
     def _stored(self, receipt: "asyncio.Future[None]") -> None:
         if receipt.exception() is not None:
@@ -145,10 +159,13 @@ class Connection(PushedConnection):
     # --- listTopics
 
     def _answer(self, _: "asyncio.Future[None]") -> None:
+        self._door.keep(self._door.loop.create_task(self._tell_topics()))
+
+    async def _tell_topics(self) -> None:
+        names = await self._door.topics()
         if self.transport.is_closing():
             return
         assert self._commands.serializer is not None
-        names = self._door.topics()
         answer, told = topics_frame(self._commands.serializer, self._commands.key, names)
         if told < len(names):
             self._door.warn(
@@ -169,18 +186,12 @@ class Connection(PushedConnection):
     def _release(self, reason: int) -> None:
         self._held &= ~reason
         if not self._held and not self.transport.is_closing():
-            self._work()
+            self._door.share.count(self._work)
             self._resume()
 
     def _resume(self) -> None:
         if not self._held and not self.transport.is_closing():
             self.transport.resume_reading()
-
-    def _clear(self, _: "asyncio.Future[None]") -> None:
-        if self._door.broker.congested:
-            self._door.broker.receipt().add_done_callback(self._clear)
-        else:
-            self._release(CONGESTED)
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
-import os
+import socket
+from collections import deque
 from itertools import count
 from typing import Final
 
+from stafeta import addresses
+from stafeta.addresses import Address
 from stafeta.broker import Broker
 from stafeta.doors.connection import Connections
 from stafeta.doors.delivery import Encoder
@@ -22,32 +25,40 @@ REPORT: Final = 10.0  # seconds between two log lines that say the same
 
 
 class FramesDoor:
-    def __init__(self, broker: Broker, *, buffer: int, max_connections: int) -> None:
+    def __init__(self, broker: Broker, *, buffer: int, max_connections: int, peer_timeout: float) -> None:
         self.broker = broker
-        self.connections = Connections(broker, buffer, max_connections, log)
+        self.connections = Connections(broker, buffer, max_connections, peer_timeout, log)
         self.numbers = count(1)
         self.cut = 0  # messages that were too large for a frame
         self.loop = asyncio.get_running_loop()
         self._encoders: dict[tuple[int, str], Encoder] = {}
         self._servers: list[asyncio.Server] = []
+        self.share = broker.share()
+        self._turns: deque[Connection] = deque()  # connections that have much to say
         self._warned: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Open one more address; returns it, with the port that was chosen where 0 was given."""
         try:
-            server = await self.loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
+            bound = addresses.bind(host, port, socket.SOCK_STREAM)
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise ConfigError(f"The frames door cannot listen on {host}:{port}: {reason}.") from error
-        self._servers.append(server)
-        port = server.sockets[0].getsockname()[1]
-        announce(log, f"listening on {host}:{port}")
+            raise ConfigError(
+                f"The frames door cannot listen on {Address(host, port)}: {error.strerror}."
+            ) from error
+        port = bound.getsockname()[1]
+        self._servers.append(
+            await self.loop.create_server(lambda: Connection(self), sock=bound, backlog=BACKLOG)
+        )
+        announce(log, f"listening on {Address(host, port)}")
         return host, port
 
     async def close(self) -> None:
         """Let connections take what is on its way, and let them go."""
         for server in self._servers:
             server.close()
+        for task in self._tasks:
+            task.cancel()
         await self.connections.close()
 
     def encoder(self, serializer: Serializer, key: str) -> Encoder:
@@ -58,13 +69,39 @@ class FramesDoor:
             self._encoders[serializer.code, key] = found
         return found
 
-    def topics(self) -> list[str]:
+    async def topics(self) -> list[str]:
         """Those that hold a message, by name. The broker's own are not among them."""
-        return sorted(
-            name
-            for name, topic in self.broker.topics.items()
-            if topic.exists and topic.first < topic.visible and not name.startswith("$")
-        )
+        return [topic.name for topic in await self.broker.listed("#") if topic.first < topic.visible]
+
+    @property
+    def crowded(self) -> bool:
+        """True while even those who say little have to wait for their turn."""
+        return bool(self._turns) or self.share.spent or self.broker.congested
+
+    def take_turns(self, connection: Connection) -> None:
+        self._turns.append(connection)
+        if len(self._turns) == 1:
+            self.loop.call_soon(self._give_turn)
+
+    def _give_turn(self) -> None:
+        if self.share.spent or self.broker.congested:
+            self.share.when_free(self._give_turn)
+            return
+        # Taken off afterwards: while there are any in the queue, this is scheduled.
+        connection = self._turns[0]
+        try:
+            connection.turn()
+        except Exception:  # the others must not suffer for it
+            log.exception("a connection is closed, for a reason that it should not have")
+            connection.transport.abort()
+        self._turns.popleft()
+        if self._turns:
+            self.loop.call_soon(self._give_turn)
+
+    def keep(self, task: "asyncio.Task[None]") -> None:
+        """Let a task go on that nobody waits for."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def warn(self, sentence: str, **details: object) -> None:
         """A line in the log, unless there was the same one a moment ago: a stranger may cause any number."""

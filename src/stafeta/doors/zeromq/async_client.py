@@ -3,19 +3,20 @@
 import asyncio
 import math
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import zmq
 
+from stafeta.doors import forks
 from stafeta.doors.zeromq.client import ADDRESS
 from stafeta.doors.zeromq.dialogues import MAX_WINDOW, Dialogues
 from stafeta.doors.zeromq.exchange import Dialogue, Exchange
 from stafeta.doors.zeromq.outbox import Receipt, Tally
 from stafeta.doors.zeromq.parcels import MAX_PAYLOAD, Packer
-from stafeta.doors.zeromq.replies import Message, TopicInfo
+from stafeta.doors.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
 from stafeta.errors import NoReply, Refused
 
 _T = TypeVar("_T")
@@ -40,26 +41,38 @@ class AsyncClient:
         window: int = MAX_WINDOW,
         max_payload: int = MAX_PAYLOAD,
         folder_wait: float = 5.0,
+        name: str = "",
     ) -> None:
         self._exchange = Exchange(address, timeout, retries, backoff)
-        self._dialogues = Dialogues(self._exchange, folder, window, folder_wait)
+        self._dialogues = Dialogues(self._exchange, folder, window, folder_wait, name)
         self._max_payload = max_payload
         self._lock = asyncio.Lock()
         self._holder: asyncio.Task[object] | None = None
+        self._idle = asyncio.Event()  # no call is being carried out
+        self._idle.set()
+        self._ready = asyncio.Event()  # something has come for the call that waits, or it is to end
+        forks.guard(self)
 
-    async def put(self, topic: str, data: str | bytes, kind: str | None = None) -> int:
+    async def put(
+        self, topic: str, data: str | bytes, kind: str | None = None, *, create: bool = False
+    ) -> int:
         """See `Client.put`."""
-        packer = Packer(kind, self._max_payload)
+        packer = Packer(kind, self._max_payload, create=create)
         packer.add(data)
         tally = Tally()
         await self._run(self._dialogues.finish(topic, packer.rest(), tally))
         return tally.last
 
     async def put_many(
-        self, topic: str, data: Iterable[str | bytes] | AsyncIterable[str | bytes], kind: str | None = None
+        self,
+        topic: str,
+        data: Iterable[str | bytes] | AsyncIterable[str | bytes],
+        kind: str | None = None,
+        *,
+        create: bool = False,
     ) -> Receipt:
         """See `Client.put_many`. `data` may be an asynchronous iterable too."""
-        packer = Packer(kind, self._max_payload)
+        packer = Packer(kind, self._max_payload, create=create)
         tally = Tally()
         items = aiter(data) if isinstance(data, AsyncIterable) else iter(data)
         async with self._turn():
@@ -89,6 +102,10 @@ class AsyncClient:
     async def subscribe(self, topic: str) -> int:
         """See `Client.subscribe`."""
         return await self._run(self._dialogues.subscribe(topic))
+
+    async def accept_loss(self, topic: str) -> int:
+        """See `Client.accept_loss`."""
+        return await self._run(self._dialogues.accept_loss(topic))
 
     async def unsubscribe(self, topic: str) -> None:
         """See `Client.unsubscribe`."""
@@ -121,12 +138,45 @@ class AsyncClient:
                     await self._run(self._dialogues.tell(topic))
             raise
 
+    async def wait(self, topics: Sequence[str], wait: float = math.inf) -> list[str]:
+        """See `Client.wait`."""
+        return await self._run(self._dialogues.wait(topics, wait))
+
+    async def watch(self, *filters: str, wait: float = 0.0) -> list[Message]:
+        """See `Client.watch`."""
+        return await self._run(self._dialogues.watch(filters, wait))
+
+    async def last(self, topic: str, count: int = 1) -> list[Message]:
+        """See `Client.last`."""
+        return await self._run(self._dialogues.last(topic, count))
+
+    async def stats(self) -> dict[str, Any]:
+        """See `Client.stats`."""
+        return await self._run(self._dialogues.stats())
+
+    async def clients(self) -> list[ClientInfo]:
+        """See `Client.clients`."""
+        return await self._run(self._dialogues.clients())
+
+    async def subscriptions(self, filter: str = "") -> list[SubscriptionInfo]:
+        """See `Client.subscriptions`."""
+        return await self._run(self._dialogues.subscriptions(filter))
+
     async def topics(self, filter: str = "#") -> list[TopicInfo]:
         """See `Client.topics`."""
         return await self._run(self._dialogues.topics(filter))
 
+    async def skip(self, topic: str, first: int, last: int) -> None:
+        """See `Client.skip`."""
+        await self._run(self._dialogues.skip(topic, first, last))
+
     async def close(self) -> None:
-        """See `Client.close`."""
+        """See `Client.close`. A call that waits ends with `ClientClosed`."""
+        if self._dialogues.is_anothers:
+            return
+        self._dialogues.closed = True
+        self._ready.set()
+        await self._idle.wait()
         self._dialogues.close()
 
     async def __aenter__(self) -> "AsyncClient":
@@ -138,12 +188,18 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    def _forked(self) -> None:
+        self._dialogues.forked()
+
     async def _run(self, dialogue: Dialogue[_T]) -> _T:
+        self._dialogues.check()
         async with self._turn():
+            self._idle.clear()
             try:
                 while True:
+                    self._dialogues.check()
                     seconds = next(dialogue)
-                    await _readable(self._exchange.sockets, seconds)
+                    await self._readable(self._exchange.sockets, seconds)
             except StopIteration as end:
                 result: _T = end.value
                 return result
@@ -152,6 +208,27 @@ class AsyncClient:
             except BaseException:
                 self._dialogues.reset()
                 raise
+            finally:
+                self._idle.set()
+
+    async def _readable(self, sockets: "list[zmq.Socket[bytes]]", seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        ready = self._ready
+        ready.clear()
+        descriptors = [socket.fileno() for socket in sockets]
+        for descriptor in descriptors:
+            loop.add_reader(descriptor, ready.set)
+        try:
+            # The descriptor tells of a change only once; what came before it was watched shows here.
+            if not any(socket.poll(0) for socket in sockets):
+                # Not wait_for: in Python 3.11 it may swallow a cancellation.
+                async with asyncio.timeout(seconds):
+                    await ready.wait()
+        except TimeoutError:
+            pass
+        finally:
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -165,24 +242,3 @@ class AsyncClient:
                 yield
             finally:
                 self._holder = None
-
-
-async def _readable(sockets: "list[zmq.Socket[bytes]]", seconds: float) -> None:
-    if not sockets:
-        await asyncio.sleep(seconds)
-        return
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    descriptors = [socket.fileno() for socket in sockets]
-    for descriptor in descriptors:
-        loop.add_reader(descriptor, ready.set)
-    try:
-        # The descriptor tells of a change only once; what came before it was watched shows here.
-        if not any(socket.poll(0) for socket in sockets):
-            async with asyncio.timeout(seconds):  # not wait_for: in Python 3.11 it may swallow a cancellation
-                await ready.wait()
-    except TimeoutError:
-        pass
-    finally:
-        for descriptor in descriptors:
-            loop.remove_reader(descriptor)

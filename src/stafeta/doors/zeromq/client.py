@@ -3,24 +3,34 @@
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import zmq
 
+from stafeta.doors import forks
 from stafeta.doors.zeromq.dialogues import MAX_WINDOW, ClientClosed, Dialogues
 from stafeta.doors.zeromq.exchange import Dialogue, Exchange
 from stafeta.doors.zeromq.outbox import Receipt, Tally
 from stafeta.doors.zeromq.parcels import MAX_PAYLOAD, Packer
-from stafeta.doors.zeromq.replies import Message, TopicInfo
+from stafeta.doors.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
 from stafeta.errors import NoReply, Refused
 
 if TYPE_CHECKING:
     from stafeta.doors.zeromq.async_client import AsyncClient
 
-__all__ = ["AsyncClient", "Client", "ClientClosed", "Message", "Receipt", "TopicInfo"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "ClientClosed",
+    "ClientInfo",
+    "Message",
+    "Receipt",
+    "SubscriptionInfo",
+    "TopicInfo",
+]
 
 ADDRESS = "tcp://127.0.0.1:9001"
 _T = TypeVar("_T")
@@ -35,7 +45,8 @@ class Client:
 
     A request is sent up to `retries` times, waiting `timeout` seconds for the reply each time and between them
     `backoff` seconds, doubled with each; then `NoReply` is raised. What the broker does not accept raises `Refused`
-    with its reason. `put_many` has up to `window` requests on their way.
+    with its reason. `put_many` has up to `window` requests on their way. A `name` is for people who look at the
+    broker's clients: the id, which is drawn when the folder is made, begins with it.
 
     Not for several threads at once: make a client for each.
     """
@@ -51,33 +62,37 @@ class Client:
         window: int = MAX_WINDOW,
         max_payload: int = MAX_PAYLOAD,
         folder_wait: float = 5.0,
+        name: str = "",
     ) -> None:
         self._exchange = Exchange(address, timeout, retries, backoff)
-        self._dialogues = Dialogues(self._exchange, folder, window, folder_wait)
+        self._dialogues = Dialogues(self._exchange, folder, window, folder_wait, name)
         self._max_payload = max_payload
+        forks.guard(self)
         self._run(self._dialogues.opened())
 
-    def put(self, topic: str, data: str | bytes, kind: str | None = None) -> int:
+    def put(self, topic: str, data: str | bytes, kind: str | None = None, *, create: bool = False) -> int:
         """Puts a message on a topic and returns its id, once the broker has it on disk.
 
         `kind` is `int`, `short_real`, `float`, `string` (text, unless said otherwise), `json` or `bytes` (bytes,
-        unless said otherwise). After `NoReply` the message is kept, and sent before anything else: do not put it
-        again. After `Refused` it is not kept.
+        unless said otherwise). With `create` a topic that does not exist is made. After `NoReply` the message is kept,
+        and sent before anything else: do not put it again. After `Refused` it is not kept.
         """
-        packer = Packer(kind, self._max_payload)
+        packer = Packer(kind, self._max_payload, create=create)
         packer.add(data)
         tally = Tally()
         self._run(self._dialogues.finish(topic, packer.rest(), tally))
         return tally.last
 
-    def put_many(self, topic: str, data: Iterable[str | bytes], kind: str | None = None) -> Receipt:
+    def put_many(
+        self, topic: str, data: Iterable[str | bytes], kind: str | None = None, *, create: bool = False
+    ) -> Receipt:
         """Puts messages on a topic, many at a time; returns how many, and the ids of the first and last.
 
         `data` is read as the messages are sent. If it raises, what it gave before is put. After `NoReply` all that
         was read is kept and will be sent (`count` tells how many that is). After `Refused`, what the broker has not
         stored by then is not kept.
         """
-        packer = Packer(kind, self._max_payload)
+        packer = Packer(kind, self._max_payload, create=create)
         tally = Tally()
         items = iter(data)
         while True:
@@ -109,6 +124,11 @@ class Client:
         Returns the id that the subscription begins after. To repeat it changes nothing.
         """
         return self._run(self._dialogues.subscribe(topic))
+
+    def accept_loss(self, topic: str) -> int:
+        """After `DataLoss`, goes on with what the broker has: forgets how far the topic or filter was read, and
+        subscribes again. Returns the id that the subscription goes on after."""
+        return self._run(self._dialogues.accept_loss(topic))
 
     def unsubscribe(self, topic: str) -> None:
         """Ends a subscription; what it held is released."""
@@ -144,12 +164,45 @@ class Client:
                     self._run(self._dialogues.tell(topic))
             raise
 
+    def wait(self, topics: Sequence[str], wait: float = math.inf) -> list[str]:
+        """Waits until some of these subscriptions have messages that are not acknowledged; returns which those are:
+        none of them after `wait` seconds."""
+        return self._run(self._dialogues.wait(topics, wait))
+
+    def watch(self, *filters: str, wait: float = 0.0) -> list[Message]:
+        """What is published from now on, or was since this was last asked for. Where there is nothing, waits `wait`
+        seconds for it. Nothing is kept: what is lost on its way is lost, and whoever does not ask for a minute watches
+        no more. `watch()` ends it."""
+        return self._run(self._dialogues.watch(filters, wait))
+
+    def last(self, topic: str, count: int = 1) -> list[Message]:
+        """The last messages that a topic holds, acknowledged or not. Nobody's acknowledgements change."""
+        return self._run(self._dialogues.last(topic, count))
+
+    def stats(self) -> dict[str, Any]:
+        """What the broker is doing: `version`, `topics`, `subscriptions`, `clients`, `messages`, `pending`, …"""
+        return self._run(self._dialogues.stats())
+
+    def clients(self) -> list[ClientInfo]:
+        """The clients that have subscriptions, through any door, and connected devices."""
+        return self._run(self._dialogues.clients())
+
+    def subscriptions(self, filter: str = "") -> list[SubscriptionInfo]:
+        """The subscriptions of all clients that match a topic, or are to this filter; all, if it is empty."""
+        return self._run(self._dialogues.subscriptions(filter))
+
     def topics(self, filter: str = "#") -> list[TopicInfo]:
         """The broker's topics that match a filter, by name."""
         return self._run(self._dialogues.topics(filter))
 
+    def skip(self, topic: str, first: int, last: int) -> None:
+        """Lets everybody pass over messages that are damaged in the store, `last` included. Those that can be read are
+        refused."""
+        self._run(self._dialogues.skip(topic, first, last))
+
     def close(self) -> None:
-        """Ends the connection and lets the folder go. May be repeated."""
+        """Ends the connection and lets the folder go. May be repeated. Does nothing in a process that was forked
+        meanwhile."""
         self._dialogues.close()
 
     def __enter__(self) -> "Client":
@@ -160,7 +213,11 @@ class Client:
     ) -> None:
         self.close()
 
+    def _forked(self) -> None:
+        self._dialogues.forked()
+
     def _run(self, dialogue: Dialogue[_T]) -> _T:
+        self._dialogues.check()
         try:
             while True:
                 seconds = next(dialogue)

@@ -6,6 +6,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from stafeta.errors import StafetaError
 from stafeta.message import Batch, Kind
 
+MAX_IDS = 100_000  # that one ACK may name
+
 
 class BadRequest(StafetaError):
     """A frame that is no request."""
@@ -18,6 +20,7 @@ class Login(NamedTuple):
 class Subscribe(NamedTuple):
     client: str
     filter: str
+    mark: str | None = None  # of the log that the client has read; None: it wants none
 
 
 class Unsubscribe(NamedTuple):
@@ -39,6 +42,7 @@ class PutSequence(NamedTuple):
     kind: int
     client: str
     sequence: int
+    create: bool = False  # the topic, where it does not exist
 
 
 class Get(NamedTuple):
@@ -47,6 +51,7 @@ class Get(NamedTuple):
     after: int | None = None  # None: what is not acknowledged
     limit: int | None = None  # None: as the dialect has it
     wait: float = 0.0
+    mark: str | None = None  # None: it wants none
 
 
 class Ack(NamedTuple):
@@ -54,6 +59,7 @@ class Ack(NamedTuple):
     filter: str
     ids: Sequence[int] | None
     up_to: int | None = None
+    mark: str | None = None
 
 
 class Topics(NamedTuple):
@@ -62,7 +68,70 @@ class Topics(NamedTuple):
     limit: int
 
 
-Request: TypeAlias = Login | Subscribe | Unsubscribe | Put | PutSequence | Get | Ack | Topics
+class Skip(NamedTuple):
+    topic: str
+    first: int
+    last: int
+
+
+class Wait(NamedTuple):
+    """Until one of a client's subscriptions has something for it."""
+
+    client: str
+    filters: Sequence[str]
+    wait: float
+
+
+class Watch(NamedTuple):
+    """Whatever is published from now on; no filters: an end to it."""
+
+    client: str
+    filters: Sequence[str]
+    wait: float
+
+
+class Read(NamedTuple):
+    """What a topic holds, acknowledged or not: from an offset on, or the last few messages."""
+
+    topic: str
+    start: int | None
+    last: int
+    limit: int
+
+
+class Stats(NamedTuple):
+    pass
+
+
+class Clients(NamedTuple):
+    after: str
+    limit: int
+
+
+class Subscriptions(NamedTuple):
+    after: tuple[str, str]
+    limit: int
+    filter: str
+
+
+Request: TypeAlias = (
+    Login
+    | Subscribe
+    | Unsubscribe
+    | Put
+    | PutSequence
+    | Get
+    | Ack
+    | Topics
+    | Skip
+    | Wait
+    | Watch
+    | Read
+    | Stats
+    | Clients
+    | Subscriptions
+)
+Patient: TypeAlias = Get | Wait | Watch  # what may wait for messages
 
 
 class TopicLine(NamedTuple):
@@ -73,10 +142,12 @@ class TopicLine(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Messages for a GET: batches in order, and whether their ids are positions in the whole log."""
+    """Messages for a GET: batches in order, and whether their ids are positions in the whole log; and the log's mark,
+    if it was asked for."""
 
     batches: Sequence[Batch]
     by_position: bool
+    mark: str | None = None
 
 
 class Dialect(Protocol):
@@ -85,7 +156,7 @@ class Dialect(Protocol):
 
     def logged_in(self, id_: int) -> bytes: ...
 
-    def subscribed(self, last: int) -> bytes: ...
+    def subscribed(self, last: int, mark: str | None) -> bytes: ...
 
     def done(self) -> bytes: ...
 

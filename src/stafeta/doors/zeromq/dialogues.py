@@ -2,17 +2,20 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
+from stafeta.doors import forks
 from stafeta.doors.zeromq import replies, requests
 from stafeta.doors.zeromq.exchange import Dialogue, Exchange
 from stafeta.doors.zeromq.notebook import Notebook, open_notebook
 from stafeta.doors.zeromq.outbox import Outbox, Tally
 from stafeta.doors.zeromq.reading import Reader
-from stafeta.doors.zeromq.replies import Message, Nak, TopicInfo
+from stafeta.doors.zeromq.replies import ClientInfo, Message, Nak, SubscriptionInfo, TopicInfo
 from stafeta.doors.zeromq.requests import Parcel
 from stafeta.errors import ConfigError, InvalidName, NoReply, StafetaError
 
+_T = TypeVar("_T")
 MAX_WINDOW = 16
 _LONGEST_WAIT = 30.0
 _PAGE = 1000
@@ -31,13 +34,16 @@ class Dialogues:
         folder: str | os.PathLike[str] | None,
         window: int,
         folder_wait: float,
+        name: str,
     ) -> None:
         if not 1 <= window <= MAX_WINDOW:
             raise ConfigError(f"A window is 1 to {MAX_WINDOW} requests, not {window}.")
         self.exchange = exchange
+        self._process = os.getpid()
         self._folder = folder
         self._window = window
         self._folder_wait = folder_wait
+        self._name = name
         self._open: tuple[Notebook, Outbox] | None = None
         self.closed = False
         self._readers: dict[str, Reader] = {}
@@ -45,14 +51,32 @@ class Dialogues:
 
     def opened(self) -> Dialogue[tuple[Notebook, Outbox]]:
         """Opens the client's folder."""
-        if self.closed:
-            raise ClientClosed("This client has been closed; make a new one.")
+        self.check()
         if self._open is None:
-            notebook = yield from open_notebook(self._folder, self._folder_wait)
+            notebook = yield from open_notebook(self._folder, self._folder_wait, self._name)
             self._open = notebook, Outbox(notebook, self.exchange, self._window)
         return self._open
 
+    def check(self) -> None:
+        """Raises where the client was closed, or is another process's."""
+        forks.check(self._process)
+        if self.closed:
+            raise ClientClosed("This client has been closed; make a new one.")
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether the client is another process's."""
+        return os.getpid() != self._process
+
+    def forked(self) -> None:
+        """This is another process: nothing is done here any more."""
+        self.closed = True
+        if self._open is not None:
+            self._open[0].let_go()
+
     def close(self) -> None:
+        if self.is_anothers:
+            return
         self.closed = True
         self.exchange.reset()
         if self._open is not None:
@@ -89,17 +113,19 @@ class Dialogues:
 
     def subscribe(self, topic: str) -> Dialogue[int]:
         reader, client = yield from self._reader(topic)
-        frame = yield from self.exchange.ask(requests.subscribe(client, topic))
-        behind = replies.last_id(frame)
-        if reader.position > behind:
-            # Acknowledged here, but the broker has not heard of it; or it has lost the topic, and says so.
-            try:
-                yield from self._tell(client, topic, reader)
-            except Nak:
-                self._forget(topic)
-                reader, client = yield from self._reader(topic)
+        frame = yield from self.exchange.ask(requests.subscribe(client, topic, reader.mark))
+        behind, mark = replies.subscribed(frame)
+        if reader.position > behind:  # acknowledged here, but the broker has not heard of it
+            yield from self._tell(client, topic, reader)
+        reader.mark = mark or reader.mark
         reader.acknowledge_up_to(behind)
         return reader.position
+
+    def accept_loss(self, topic: str) -> Dialogue[int]:
+        """Forgets how far a subscription was read, and makes it again."""
+        yield from self._reader(topic)
+        self._forget(topic)
+        return (yield from self.subscribe(topic))
 
     def unsubscribe(self, topic: str) -> Dialogue[None]:
         _, client = yield from self._reader(topic)
@@ -111,7 +137,8 @@ class Dialogues:
             # Not subscribed: no wonder, if the reply to the same request was lost.
             if request.sent == 1:
                 raise
-        self._forget(topic)
+        finally:
+            self._forget(topic)
 
     def get(self, topic: str, limit: int, wait: float) -> Dialogue[list[Message]]:
         reader, client = yield from self._reader(topic)
@@ -120,11 +147,11 @@ class Dialogues:
             left = max(deadline - time.monotonic(), 0.0)
             # In short spells, so that a broker which is gone is noticed soon.
             spell = min(left, self.exchange.timeout, _LONGEST_WAIT)
-            request = requests.get(client, topic, reader.position, limit, spell)
+            request = requests.get(client, topic, reader.position, limit, spell, reader.mark)
             position = reader.position
-            received = replies.messages((yield from self.exchange.ask(request, spell)), topic)
+            received, mark = replies.messages((yield from self.exchange.ask(request, spell)), topic)
             reader.untold = False
-            new = reader.given(received)
+            new = reader.given(received, mark)
             if new or (spell == left and reader.position == position):
                 return new
 
@@ -150,15 +177,16 @@ class Dialogues:
         if reader.untold:
             yield from self._tell(client, topic, reader)
         if ahead:
-            replies.done((yield from self.exchange.ask(requests.acknowledge(client, topic, ahead))))
+            request = requests.acknowledge(client, topic, ahead, reader.mark)
+            replies.done((yield from self.exchange.ask(request)))
 
     def acknowledge_up_to(self, topic: str, last: int) -> Dialogue[None]:
         """Acknowledges everything up to an id."""
         reader, client = yield from self._reader(topic)
         if not reader.has_given(last):
             # Perhaps there is no such message: if so the broker says it before it is remembered.
-            frame = yield from self.exchange.ask(requests.acknowledge_up_to(client, topic, last))
-            replies.done(frame)
+            request = requests.acknowledge_up_to(client, topic, last, reader.mark)
+            replies.done((yield from self.exchange.ask(request)))
         reader.acknowledge_up_to(last)
         if reader.untold:
             yield from self._tell(client, topic, reader)
@@ -168,15 +196,87 @@ class Dialogues:
         reader, client = yield from self._reader(message.subscription)
         ahead = reader.acknowledge([message.id])
         if ahead:
-            replies.done(
-                (yield from self.exchange.ask(requests.acknowledge(client, message.subscription, ahead)))
-            )
+            request = requests.acknowledge(client, message.subscription, ahead, reader.mark)
+            replies.done((yield from self.exchange.ask(request)))
 
     def tell(self, topic: str) -> Dialogue[None]:
         """Tells the broker what has been acknowledged here only."""
         reader, client = yield from self._reader(topic)
         if reader.untold:
             yield from self._tell(client, topic, reader)
+
+    def wait(self, topics: Sequence[str], wait: float) -> Dialogue[list[str]]:
+        _, client = yield from self._ready()
+        for topic in topics:
+            _checked(topic)
+        return (
+            yield from self._patiently(
+                wait, lambda spell: requests.wait(client, topics, spell), replies.ready
+            )
+        )
+
+    def watch(self, filters: Sequence[str], wait: float) -> Dialogue[list[Message]]:
+        _, client = yield from self._ready()
+        for pattern in filters:
+            _checked(pattern)
+        return (
+            yield from self._patiently(
+                wait,
+                lambda spell: requests.watch(client, filters, spell),
+                lambda frame: replies.messages(frame, "")[0],
+            )
+        )
+
+    def _patiently(
+        self, wait: float, request: Callable[[float], bytes], read: Callable[[bytes], list[_T]]
+    ) -> Dialogue[list[_T]]:
+        """Asks until the broker has something to say, or the time is over."""
+        deadline = time.monotonic() + wait
+        while True:
+            left = max(deadline - time.monotonic(), 0.0)
+            # In short spells, so that a broker which is gone is noticed soon.
+            spell = min(left, self.exchange.timeout, _LONGEST_WAIT)
+            found = read((yield from self.exchange.ask(request(spell), spell)))
+            if found or spell == left:
+                return found
+
+    def last(self, topic: str, count: int) -> Dialogue[list[Message]]:
+        yield from self._ready()
+        found: list[Message] = []
+        while len(found) < count:
+            start = found[-1].id + 1 if found else None
+            limit = min(count - len(found), _PAGE)
+            frame = yield from self.exchange.ask(requests.read(_checked(topic), start, count, limit))
+            page, _ = replies.messages(frame, topic)
+            if not page:
+                break
+            found += page
+        return found
+
+    def stats(self) -> Dialogue[dict[str, Any]]:
+        yield from self._ready()
+        return replies.stats((yield from self.exchange.ask(requests.stats())))
+
+    def clients(self) -> Dialogue[list[ClientInfo]]:
+        yield from self._ready()
+        found: list[ClientInfo] = []
+        while True:
+            after = found[-1].client if found else ""
+            page = replies.clients((yield from self.exchange.ask(requests.clients(after, _PAGE))))
+            found += page
+            if len(page) < _PAGE:
+                return found
+
+    def subscriptions(self, pattern: str) -> Dialogue[list[SubscriptionInfo]]:
+        yield from self._ready()
+        found: list[SubscriptionInfo] = []
+        while True:
+            after = (found[-1].client, found[-1].filter) if found else ("", "")
+            request = requests.subscriptions(_checked(pattern), after, _PAGE)
+            page = replies.subscriptions((yield from self.exchange.ask(request)))
+            found += page
+            if not page:
+                return found
 
     def topics(self, pattern: str) -> Dialogue[list[TopicInfo]]:
         yield from self._ready()
@@ -187,6 +287,10 @@ class Dialogues:
             found += page
             if len(page) < _PAGE:
                 return found
+
+    def skip(self, topic: str, first: int, last: int) -> Dialogue[None]:
+        yield from self._ready()
+        replies.done((yield from self.exchange.ask(requests.skip(topic, first, last))))
 
     def _ready(self) -> Dialogue[tuple[Notebook, str]]:
         notebook, outbox = yield from self.opened()
@@ -208,8 +312,8 @@ class Dialogues:
             self._open[0].forget(topic)
 
     def _tell(self, client: str, topic: str, reader: Reader) -> Dialogue[None]:
-        frame = yield from self.exchange.ask(requests.acknowledge_up_to(client, topic, reader.position))
-        replies.done(frame)
+        request = requests.acknowledge_up_to(client, topic, reader.position, reader.mark)
+        replies.done((yield from self.exchange.ask(request)))
         reader.untold = False
 
 

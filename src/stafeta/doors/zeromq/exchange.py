@@ -17,6 +17,7 @@ from typing import TypeAlias, TypeVar
 
 import zmq
 
+from stafeta.addresses import Address, read
 from stafeta.errors import ConfigError, NoReply
 
 _T = TypeVar("_T")
@@ -32,6 +33,7 @@ _GONE = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+_ADDRESSES = "one is tcp://127.0.0.1:9001, tcp://[::1]:9001 or tcp://localhost:9001."
 _LONGEST_PAUSE = 1.0
 _DOUBLINGS = 16
 
@@ -56,7 +58,10 @@ class Exchange:
             raise ConfigError(
                 "A timeout is more than 0 seconds, retries at least 1, and backoff not negative."
             )
-        self.address = address if "://" in address else f"tcp://{address}"
+        place = _place(address)
+        self.address = address if place is None else f"tcp://{place}"
+        self._is_name = place is not None and place.is_name
+        self._ipv6 = place is not None and ":" in place.host
         self.timeout = timeout
         self._retries = retries
         self._backoff = backoff
@@ -64,6 +69,7 @@ class Exchange:
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._broken = False
+        self._answered = False  # on this socket
         self._breaks = 0
         self._tries = 0
         self._since = 0.0
@@ -140,6 +146,7 @@ class Exchange:
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        socket.setsockopt(zmq.IPV6, self._ipv6)
         self._monitor = socket.get_monitor_socket(_GONE)
         self._socket = socket
         try:
@@ -147,7 +154,7 @@ class Exchange:
         except zmq.ZMQError as error:
             self.reset()
             raise ConfigError(
-                f"'{self.address}' is not an address of a broker ({error.strerror}); one is tcp://127.0.0.1:9001."
+                f"'{self.address}' is not an address of a broker ({error.strerror}); {_ADDRESSES}"
             ) from None
         for request in self._waiting:
             self._transmit(socket, request)
@@ -168,7 +175,7 @@ class Exchange:
             except zmq.Again:
                 break
             self._waiting.popleft().reply = frames[-1]
-            came = True
+            came = self._answered = True
         return came
 
     def _is_gone(self) -> bool:
@@ -185,7 +192,18 @@ class Exchange:
         if self._socket is not None:
             self._socket.disable_monitor()
             self._socket.close()
+            # ZeroMQ looks for addresses of one kind only: where nobody answers at a name's, the others are next.
+            self._ipv6 ^= self._is_name and not self._answered
         if self._monitor is not None:
             self._monitor.close()
         self._socket = self._monitor = None
-        self._broken = False
+        self._broken = self._answered = False
+
+
+def _place(address: str) -> Address | None:
+    """Host and port of an address; None where it is of another kind than TCP."""
+    scheme, _, place = address.rpartition("://")
+    try:
+        return read(place) if scheme in ("", "tcp") else None
+    except ConfigError:
+        raise ConfigError(f"{address!r} is not an address of a broker; {_ADDRESSES}") from None

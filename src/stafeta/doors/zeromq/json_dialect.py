@@ -3,34 +3,45 @@
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from reprlib import repr as shown  # what strangers send may be as large and as deep as they like
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 
 from stafeta.doors.zeromq.codec import (
+    MAX_IDS,
     Ack,
     BadRequest,
+    Clients,
     Delivery,
     Get,
     Login,
     Put,
     PutSequence,
+    Read,
     Request,
+    Skip,
+    Stats,
     Subscribe,
-    TopicLine,
+    Subscriptions,
     Topics,
     Unsubscribe,
+    Wait,
+    Watch,
 )
-from stafeta.errors import BrokerClosed, OutOfSequence, StafetaError, StoreError
-from stafeta.message import KIND, TIME, Kind, check_payload
+from stafeta.errors import BrokerClosed, DataLoss, OutOfSequence, StafetaError, StoreDamaged, StoreError
+from stafeta.message import KIND, TIME, Batch, Kind, check_payload
 
-TYPES = "REQUEST_ID, SUB, UNSUB, PUT, GET, ACK and TOPICS"
+TYPES = (
+    "REQUEST_ID, SUB, UNSUB, PUT, GET, ACK, WAIT, WATCH, READ, TOPICS, STATS, CLIENTS, SUBSCRIPTIONS and SKIP"
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_INT = (1 << 63) - 1
 MAX_WAIT = 30.0
-MAX_TOPICS = 1000
-_PUBLICATIONS = b'{"type":"ACK","body":{"publications":[%b]}}'
+MAX_LINES = 1000  # of a list
+MAX_FILTERS = 1000  # that one request may name
+_PUBLICATIONS = b'{"type":"ACK","body":{"publications":[%b]%b}}'
 
 
 class JsonDialect:
@@ -56,9 +67,10 @@ class JsonDialect:
                     _number(details, "last_publication_id", -MAX_INT),
                     _number(details, "limit", 1) if "limit" in details else None,
                     _wait(details),
+                    _mark(details),
                 )
             case "SUB":
-                return Subscribe(_word(told, "client_id"), _word(told, "topic"))
+                return Subscribe(_word(told, "client_id"), _word(told, "topic"), _mark(details))
             case "UNSUB":
                 return Unsubscribe(_word(told, "client_id"), _word(told, "topic"))
             case "ACK":
@@ -66,16 +78,34 @@ class JsonDialect:
             case "REQUEST_ID":
                 return Login()
             case "TOPICS":
-                limit = min(_number(details, "limit", 1), MAX_TOPICS) if "limit" in details else MAX_TOPICS
-                return Topics(_word(details, "filter", "#"), _word(details, "after", ""), limit)
+                return Topics(_word(details, "filter", "#"), _word(details, "after", ""), _lines(details))
+            case "WAIT":
+                return Wait(_word(told, "client_id"), _words(details, "topics"), _wait(details))
+            case "WATCH":
+                return Watch(_word(told, "client_id"), _words(details, "filters"), _wait(details))
+            case "READ":
+                start = _number(details, "from", 1) if "from" in details else None
+                last = _number(details, "last", 1) if start is None else 0
+                return Read(_word(told, "topic"), start, last, _lines(details))
+            case "STATS":
+                return Stats()
+            case "CLIENTS":
+                return Clients(_word(details, "after", ""), _lines(details))
+            case "SUBSCRIPTIONS":
+                after = _words(details, "after") if "after" in details else ("", "")
+                if len(after) != 2:
+                    raise BadRequest('"after" must be a client and a filter.')
+                return Subscriptions((after[0], after[1]), _lines(details), _word(details, "filter", ""))
+            case "SKIP":
+                return Skip(_word(told, "topic"), _number(details, "first", 1), _number(details, "last", 1))
             case other:
                 raise BadRequest(f'"type" is {shown(other)}; it must be one of {TYPES}.')
 
     def logged_in(self, id_: int) -> bytes:
         return b'{"type":"ACK","body":{"id":"%d"}}' % id_
 
-    def subscribed(self, last: int) -> bytes:
-        return b'{"type":"ACK","body":{"last_publication_id":%d}}' % last
+    def subscribed(self, last: int, mark: str | None) -> bytes:
+        return b'{"type":"ACK","body":{"last_publication_id":%d%b}}' % (last, _mark_field(mark))
 
     def done(self) -> bytes:
         return b'{"type":"ACK"}'
@@ -86,7 +116,8 @@ class JsonDialect:
     def messages(self, request: Get, delivery: Delivery, size: int) -> bytes:
         if request.limit is None:
             return _single(delivery)
-        size -= len(_PUBLICATIONS % b"") - 1
+        mark = _mark_field(delivery.mark)
+        size -= len(_PUBLICATIONS % (b"", mark)) - 1
         publications: list[bytes] = []
         for publication in _publications(delivery):
             encoded = orjson.dumps(publication)
@@ -94,13 +125,17 @@ class JsonDialect:
             if publications and (size < 0 or len(publications) >= request.limit):
                 break
             publications.append(encoded)
-        return _PUBLICATIONS % b",".join(publications)
+        return _PUBLICATIONS % (b",".join(publications), mark)
 
     def error(self, request: Request | None, error: StafetaError) -> bytes:
         body: dict[str, object] = {"error_message": str(error).encode(errors="backslashreplace").decode()}
         if isinstance(error, OutOfSequence):
             body["expected"] = error.expected
-        if isinstance(error, StoreError | BrokerClosed):
+        if isinstance(error, DataLoss):
+            body["lost"] = True
+        if isinstance(error, StoreDamaged) and error.topic:
+            body["damaged"] = {"topic": error.topic, "first": error.start, "last": error.stop - 1}
+        elif isinstance(error, StoreError | BrokerClosed):
             body["retry"] = True
         return orjson.dumps({"type": "NAK", "body": body})
 
@@ -109,8 +144,30 @@ def stored_sequence(first: int, last: int) -> bytes:
     return b'{"type":"ACK","body":{"first_publication_id":%d,"current_publication_id":%d}}' % (first, last)
 
 
-def topics(lines: Sequence[TopicLine]) -> bytes:
-    return _ack_body({"topics": [line._asdict() for line in lines]})
+def listed(name: str, lines: Sequence[NamedTuple]) -> bytes:
+    """A list of what there is, by this name."""
+    return _ack_body({name: [line._asdict() for line in lines]})
+
+
+def ready(filters: Sequence[str]) -> bytes:
+    return _ack_body({"ready": filters})
+
+
+def stats(fields: dict[str, object]) -> bytes:
+    return _ack_body(fields)
+
+
+def watched(batches: Sequence[Batch]) -> bytes:
+    """All of these, in the order of their positions, each with its topic and its number in it."""
+    found = [
+        (position, publication | {"topic": batch.topic})
+        for batch in batches
+        for position, publication in zip(
+            batch.positions, _publications(Delivery([batch], by_position=False)), strict=True
+        )
+    ]
+    found.sort(key=itemgetter(0))
+    return _PUBLICATIONS % (b",".join([orjson.dumps(publication) for _, publication in found]), b"")
 
 
 def _put(told: dict[str, Any], details: dict[str, Any]) -> Request:
@@ -123,7 +180,11 @@ def _put(told: dict[str, Any], details: dict[str, Any]) -> Request:
         if kind is not Kind.JSON and set(map(type, publications)) != {str}:
             raise BadRequest('"publications" must be strings, unless their kind is json.')
         payloads = [_payload(publication, kind, details)[1] for publication in publications]
-        return PutSequence(topic, payloads, kind, _word(told, "client_id"), _number(details, "sequence", 1))
+        create = details.get("create", False)
+        if not isinstance(create, bool):
+            raise BadRequest('"create" must be true or false.')
+        sequence = _number(details, "sequence", 1)
+        return PutSequence(topic, payloads, kind, _word(told, "client_id"), sequence, create)
     if "publication" not in details:
         raise BadRequest('PUT needs "publication" in its body.')
     kind, payload = _payload(details["publication"], kind, details)
@@ -157,11 +218,13 @@ def _payload(publication: object, kind: Kind, details: dict[str, Any]) -> tuple[
 def _ack(told: dict[str, Any], details: dict[str, Any]) -> Ack:
     client, topic = _word(told, "client_id"), _word(told, "topic")
     if "last_publication_id" in details:
-        return Ack(client, topic, None, _number(details, "last_publication_id", -MAX_INT))
+        return Ack(client, topic, None, _number(details, "last_publication_id", -MAX_INT), _mark(details))
     ids = details.get("ids")
     if not isinstance(ids, list) or not all(type(id_) is int and 0 < id_ <= MAX_INT for id_ in ids):
         raise BadRequest('ACK needs "ids", a list of message ids, or "last_publication_id" in its body.')
-    return Ack(client, topic, ids)
+    if len(ids) > MAX_IDS:
+        raise BadRequest(f"ACK has {len(ids)} ids; at most {MAX_IDS} are allowed at once.")
+    return Ack(client, topic, ids, mark=_mark(details))
 
 
 def _word(told: dict[str, Any], key: str, default: str | None = None) -> str:
@@ -173,11 +236,34 @@ def _word(told: dict[str, Any], key: str, default: str | None = None) -> str:
     return value
 
 
+def _words(details: dict[str, Any], key: str) -> tuple[str, ...]:
+    value = details.get(key)
+    if (
+        not isinstance(value, list)
+        or len(value) > MAX_FILTERS
+        or not all(isinstance(one, str) for one in value)
+    ):
+        raise BadRequest(f'"{key}" must be a list of at most {MAX_FILTERS} strings.')
+    return tuple(value)
+
+
+def _lines(details: dict[str, Any]) -> int:
+    return min(_number(details, "limit", 1), MAX_LINES) if "limit" in details else MAX_LINES
+
+
 def _number(details: dict[str, Any], key: str, low: int) -> int:
     value = details.get(key)
     if type(value) is not int or not low <= value <= MAX_INT:
         raise BadRequest(f'"{key}" must be a whole number' + ("." if low < 0 else f" of at least {low}."))
     return value
+
+
+def _mark_field(mark: str | None) -> bytes:
+    return b"" if mark is None else b',"mark":"%b"' % mark.encode()
+
+
+def _mark(details: dict[str, Any]) -> str | None:
+    return _word(details, "mark") if "mark" in details else None
 
 
 def _wait(details: dict[str, Any]) -> float:

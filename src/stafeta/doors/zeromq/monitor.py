@@ -1,14 +1,23 @@
-"""A log line for each connection of a ZeroMQ socket, and for each that failed."""
+"""The connections of a ZeroMQ socket: a log line for each, and for each that failed; and a limit.
+
+ZeroMQ takes every connection. One that is too many is shut down as soon as it is heard of. Where the system has no more
+files for any, ZeroMQ tries again at once, and says so each time: the log says it now and then.
+"""
 
 import asyncio
 import logging
 import os
 import socket as sockets
+from collections.abc import Callable
+from typing import TypeVar
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from stafeta import addresses
 from stafeta.logs import fields
+
+T = TypeVar("T")
 
 WANTED = (
     zmq.EVENT_ACCEPTED
@@ -18,13 +27,16 @@ WANTED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_ACCEPT_FAILED
 )
+REPORT = 10.0  # seconds between two log lines that say the same
 FAILED = "a connection was closed: what came is not ZeroMQ"
 
 
 class Monitor:
-    def __init__(self, socket: "zmq.Socket[bytes]", log: logging.Logger) -> None:
+    def __init__(self, socket: "zmq.Socket[bytes]", log: logging.Logger, limit: int) -> None:
         self._socket = socket
         self._log = log
+        self._limit = limit
+        self._said: dict[str, float] = {}  # when the log said what it does not say often
         self._loop = asyncio.get_running_loop()
         self._events = socket.get_monitor_socket(WANTED)
         self._peers: dict[int, str] = {}  # by file descriptor
@@ -48,26 +60,53 @@ class Monitor:
 
     def _tell(self, event: int, value: int) -> None:
         if event == zmq.EVENT_ACCEPTED:
-            self._peers[value] = peer = _peer(value)
-            self._log.info("connected", extra=fields(peer=peer))
+            self._peers[value] = peer = _of(value, _peer) or "unknown"
+            if len(self._peers) > self._limit:
+                _of(value, _shut_down)
+                self._say_at_times(
+                    logging.WARNING,
+                    "connections are refused: there are as many as limits.max_connections allows",
+                    max_connections=self._limit,
+                )
+            else:
+                self._log.info("connected", extra=fields(peer=peer))
         elif event == zmq.EVENT_DISCONNECTED:
             self._log.info("disconnected", extra=fields(peer=self._peers.pop(value, "unknown")))
         elif event == zmq.EVENT_ACCEPT_FAILED:
-            self._log.error("a connection could not be accepted: %s", os.strerror(value))
+            self._say_at_times(
+                logging.ERROR,
+                f"connections cannot be accepted: {os.strerror(value)}",
+                connections=len(self._peers),
+            )
         else:
             self._log.warning(FAILED)
 
+    def _say_at_times(self, level: int, sentence: str, **details: object) -> None:
+        now = self._loop.time()
+        if now - self._said.get(sentence, -REPORT) >= REPORT:
+            self._said[sentence] = now
+            self._log.log(level, sentence, extra=fields(**details))
 
-def _peer(descriptor: int) -> str:
+
+def _shut_down(connection: sockets.socket) -> None:
+    connection.shutdown(sockets.SHUT_RDWR)
+
+
+def _peer(connection: sockets.socket) -> str:
+    return addresses.peer(connection.getpeername())
+
+
+def _of(descriptor: int, do: Callable[[sockets.socket], T]) -> T | None:
+    """Do something with a connection of ZeroMQ's, which has it and closes it. None where it is gone already; its
+    descriptor may be something else's by now."""
     copy = None
     try:
         copy = os.dup(descriptor)
         with sockets.socket(fileno=copy) as connection:
             copy = None  # the socket closes it
-            host, port, *_ = connection.getpeername()
-            return f"{host}:{port}"
-    except OSError:  # gone already, and perhaps the descriptor is something else's by now
-        return "unknown"
+            return do(connection)
+    except OSError:
+        return None
     finally:
         if copy is not None:
             os.close(copy)

@@ -10,14 +10,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stafeta.doors.zeromq.exchange import Dialogue
 from stafeta.doors.zeromq.requests import Entry, Parcel
 from stafeta.errors import StoreError
 
-VERSION = 1
+VERSION = 2
 _LOCK_PAUSE = 0.02
 # base: messages counted before the broker's count began anew. taken: the last sequence given to a message.
 _SCHEMA = """
@@ -29,9 +29,16 @@ _SCHEMA = """
         number INTEGER PRIMARY KEY, topic TEXT NOT NULL, sequence INTEGER NOT NULL, length INTEGER NOT NULL,
         kind TEXT NOT NULL, encoding TEXT NOT NULL, publications BLOB NOT NULL);
     CREATE INDEX outbox_by_topic ON outbox (topic, sequence);
-    CREATE TABLE positions (subscription TEXT PRIMARY KEY, id INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE positions (
+        subscription TEXT PRIMARY KEY, id INTEGER NOT NULL, mark TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
     CREATE TABLE ahead (subscription TEXT, id INTEGER, PRIMARY KEY (subscription, id)) WITHOUT ROWID;
     PRAGMA user_version = {version};
+    COMMIT;
+"""
+_FROM_1 = """
+    BEGIN;
+    ALTER TABLE positions ADD COLUMN mark TEXT NOT NULL DEFAULT '';
+    PRAGMA user_version = 2;
     COMMIT;
 """
 
@@ -43,10 +50,11 @@ class FolderError(StoreError):
 class Notebook:
     """The memory of one client. Made by `open_notebook`."""
 
-    def __init__(self, database: sqlite3.Connection, path: str, lock: int | None) -> None:
+    def __init__(self, database: sqlite3.Connection, path: str, lock: int | None, name: str) -> None:
         self._database = database
         self._path = path
         self._lock = lock
+        self._name = name
         self.identity = ""
         self.last_number = 0
         with self._explained():
@@ -59,24 +67,29 @@ class Notebook:
                 self._commit()
         finally:
             self._database.close()
-            if self._lock is not None:
-                os.close(self._lock)
-                self._lock = None
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Lets another process have the folder; in one that was forked, as soon as the parent does."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def change_identity(self) -> None:
-        """Becomes another client: one for which the broker counts from 1, and that has no subscription yet."""
+        """Becomes another client: one for which the broker counts from 1, and that has no subscription yet. What it
+        has read stays, so that it notices that the broker has lost that too."""
         with self._durably() as database:
             for (topic,) in database.execute("SELECT topic FROM topics").fetchall():
                 self._shift(topic, self._first_waiting(topic) - 1)
-            database.execute("DELETE FROM positions")
-            database.execute("DELETE FROM ahead")
-            database.execute("UPDATE client SET identity = ?", (_new_identity(),))
+            database.execute("UPDATE client SET identity = ?", (_new_identity(self._name),))
         self._read_identity()
 
     def add(self, topic: str, parcel: Parcel) -> None:
         """Puts a parcel at the end of the outbox."""
         with self._durably() as database:
             sequence = self._taken(topic) + 1
+            # One that was interrupted may have got further than is known here.
+            self.last_number = max(self.last_number, self._largest())
             database.execute(
                 "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (self.last_number + 1, topic, sequence, *parcel),
@@ -133,23 +146,26 @@ class Notebook:
             ).fetchone()
         return row[0] if row else 0
 
-    def acknowledged(self, subscription: str) -> tuple[int, set[int]]:
-        """The id up to which everything of a subscription is acknowledged, and those that are after it."""
+    def acknowledged(self, subscription: str) -> tuple[int, set[int], str]:
+        """The id up to which everything of a subscription is acknowledged, those that are after it, and the mark of the
+        log that these ids are of."""
         with self._explained():
             row = self._database.execute(
-                "SELECT id FROM positions WHERE subscription = ?", (subscription,)
+                "SELECT id, mark FROM positions WHERE subscription = ?", (subscription,)
             ).fetchone()
             ahead = self._database.execute(
                 "SELECT id FROM ahead WHERE subscription = ?", (subscription,)
             ).fetchall()
-        return row[0] if row else 0, {id_ for (id_,) in ahead}
+        id_, mark = row or (0, "")
+        return id_, {one for (one,) in ahead}, mark
 
-    def acknowledge(self, subscription: str, position: int, ahead: Iterable[int] = ()) -> None:
-        """Acknowledges everything up to a position, and these ids after it."""
+    def acknowledge(self, subscription: str, position: int, mark: str, ahead: Iterable[int] = ()) -> None:
+        """Acknowledges everything up to a position, and these ids after it, of the log with this mark."""
         with self._durably() as database:
             database.execute(
-                "INSERT INTO positions VALUES (?, ?) ON CONFLICT DO UPDATE SET id = excluded.id",
-                (subscription, position),
+                "INSERT INTO positions VALUES (?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET id = excluded.id, mark = excluded.mark",
+                (subscription, position, mark),
             )
             database.execute("DELETE FROM ahead WHERE subscription = ? AND id <= ?", (subscription, position))
             database.executemany(
@@ -190,14 +206,20 @@ class Notebook:
         database.execute("PRAGMA synchronous = FULL")
         version = database.execute("PRAGMA user_version").fetchone()[0]
         if version == 0:
-            database.executescript(_SCHEMA.format(version=VERSION, identity=_new_identity()))
+            identity = _new_identity(self._name).replace("'", "''")
+            database.executescript(_SCHEMA.format(version=VERSION, identity=identity))
+        elif version == 1:
+            database.executescript(_FROM_1)
         elif version != VERSION:
             raise FolderError(
                 f"{self._path} was written by a newer version of Stafeta (format {version}, this one knows "
                 f"{VERSION}). Use that version, or another folder."
             )
         self._read_identity()
-        self.last_number = database.execute("SELECT coalesce(max(number), 0) FROM outbox").fetchone()[0]
+        self.last_number = self._largest()
+
+    def _largest(self) -> int:
+        return int(self._database.execute("SELECT coalesce(max(number), 0) FROM outbox").fetchone()[0])
 
     def _read_identity(self) -> None:
         self.identity = self._database.execute("SELECT identity FROM client").fetchone()[0]
@@ -206,8 +228,15 @@ class Notebook:
     def _durably(self) -> Iterator[sqlite3.Connection]:
         with self._explained():
             self._begin()
-            yield self._database
-            self._commit()
+            try:
+                yield self._database
+                self._commit()
+            except (
+                BaseException
+            ):  # Ctrl-C may come between two statements, and half of a change must not stay
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
 
     def _begin(self) -> None:
         if not self._database.in_transaction:
@@ -222,18 +251,20 @@ class Notebook:
         try:
             yield
         except sqlite3.Error as error:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
+            with suppress(sqlite3.Error):
+                self._database.rollback()
             raise _unusable(self._path, error) from error
 
 
-def open_notebook(folder: str | os.PathLike[str] | None, patience: float) -> Dialogue[Notebook]:
+def open_notebook(
+    folder: str | os.PathLike[str] | None, patience: float, name: str = ""
+) -> Dialogue[Notebook]:
     """Opens the notebook of a folder, which is made where it does not exist; None is one in memory.
 
-    Where another process uses the folder, waits for `patience` seconds.
+    Where another process uses the folder, waits for `patience` seconds. A new identity begins with the name.
     """
     if folder is None:
-        return _opened(":memory:", None)
+        return _opened(":memory:", None, name)
     folder = Path(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -242,28 +273,28 @@ def open_notebook(folder: str | os.PathLike[str] | None, patience: float) -> Dia
         raise FolderError(f"The client's folder {folder} cannot be used: {error.strerror}.") from error
     try:
         yield from _locked(lock, folder, patience)
-        return _opened(str(folder / "client.db"), lock)
+        return _opened(str(folder / "client.db"), lock, name)
     except BaseException:
         os.close(lock)
         raise
 
 
-def _opened(path: str, lock: int | None) -> Notebook:
+def _opened(path: str, lock: int | None, name: str) -> Notebook:
     try:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise _unusable(path, error) from error
     try:
-        return Notebook(database, path, lock)
+        return Notebook(database, path, lock, name)
     except BaseException:
         database.close()
         raise
 
 
-def _new_identity() -> str:
+def _new_identity(name: str) -> str:
     # Drawn, not asked of the broker: a broker that lost its data would give the same number to somebody else, whose
     # messages and ours it could then not tell apart.
-    return os.urandom(16).hex()
+    return f"{name}-{os.urandom(16).hex()}" if name else os.urandom(16).hex()
 
 
 def _unusable(path: str, error: sqlite3.Error) -> FolderError:

@@ -19,12 +19,16 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class Packer:
     """Takes messages one after the other and gives parcels of them, in their order.
 
-    Messages of a parcel are of one kind: `kind`, or where that is None, `string` for text and `bytes` for bytes.
+    Messages of a parcel are of one kind: `kind`, or where that is None, `string` for text and `bytes` for bytes. With
+    `create` the broker makes the topic where it does not exist.
     """
 
-    def __init__(self, kind: str | None = None, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(
+        self, kind: str | None = None, max_payload: int = MAX_PAYLOAD, *, create: bool = False
+    ) -> None:
         self._given = None if kind is None else Kind.of(kind).word
         self._max_payload = max_payload
+        self._create = create
         self._kind = ""
         self._size = 0
         self._items: list[str | bytes] = []
@@ -70,11 +74,14 @@ class Packer:
                 [item if isinstance(item, str) else item.decode() for item in items]
             ).encode()
         except UnicodeDecodeError:
-            return _in_base64(items, self._kind)
+            return self._parcel(items, _in_base64(items), "base64")
         # Control characters take six bytes each in JSON: a large message of them would not fit a frame.
         if len(publications) > _WORTH_A_LOOK and len(publications) > size * 1.4:
-            return _in_base64(items, self._kind)
-        return Parcel(len(items), self._kind, "", publications)
+            return self._parcel(items, _in_base64(items), "base64")
+        return self._parcel(items, publications, "")
+
+    def _parcel(self, items: list[str | bytes], publications: bytes, encoding: str) -> Parcel:
+        return Parcel(len(items), self._kind, encoding, publications + b',"create":true' * self._create)
 
     def _checked_size(self, data: object) -> int:
         if isinstance(data, bytes):
@@ -97,7 +104,6 @@ class Packer:
         return size
 
 
-def _in_base64(items: list[str | bytes], kind: str) -> Parcel:
+def _in_base64(items: list[str | bytes]) -> bytes:
     raw = [item.encode() if isinstance(item, str) else item for item in items]
-    publications = _encode([b64encode(item).decode() for item in raw]).encode()
-    return Parcel(len(items), kind, "base64", publications)
+    return _encode([b64encode(item).decode() for item in raw]).encode()

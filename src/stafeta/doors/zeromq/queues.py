@@ -10,18 +10,20 @@ REQUEST_COST = 64  # bytes that a request takes in memory beside its own
 class Waiting:
     """Requests of a connection that wait for the reply to an earlier one."""
 
-    __slots__ = ("_requests", "reading", "size", "warned")
+    __slots__ = ("_requests", "busy", "counted", "size", "warned", "working")
 
     def __init__(self) -> None:
         self._requests: deque[bytes] = deque()
         self.size = 0
-        self.reading = False  # that reply waits for the log to be read
+        self.busy = False  # that request takes time
+        self.working = False  # because it is large: it does not wait for anybody
+        self.counted = 0  # bytes of those that came behind a large one
         self.warned = False  # the log says that more were dropped
 
     @property
     def ready(self) -> bool:
         """True where there is one to be taken."""
-        return bool(self._requests) and not self.reading
+        return bool(self._requests) and not self.busy
 
     def add(self, request: bytes) -> None:
         self._requests.append(request)

@@ -1,7 +1,8 @@
 """Getting exactly once: what has been acknowledged is on disk here before the broker hears of it.
 
 A reader's position is the id up to which everything is acknowledged; it goes with each GET. Messages acknowledged
-out of turn are remembered one by one until the position has reached them.
+out of turn are remembered one by one until the position has reached them. The broker's mark of the log is remembered
+with it: ids of another log are other messages'.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,13 +17,14 @@ class Reader:
     def __init__(self, notebook: Notebook, subscription: str) -> None:
         self._notebook = notebook
         self._subscription = subscription
-        self.position, self._ahead = notebook.acknowledged(subscription)
+        self.position, self._ahead, self.mark = notebook.acknowledged(subscription)
         self._given: Sequence[int] = ()
         self.untold = False
         """Whether the broker has yet to hear of the position."""
 
-    def given(self, messages: list[Message]) -> list[Message]:
+    def given(self, messages: list[Message], mark: str) -> list[Message]:
         """Takes in what the broker gave after the position; returns what of it is not acknowledged yet."""
+        self.mark = mark
         self._given = [message.id for message in messages]
         if not self._ahead:
             return messages
@@ -59,5 +61,7 @@ class Reader:
     def _move(self, position: int, new: Iterable[int]) -> None:
         self.untold = self.untold or position > self.position
         self._ahead = {id_ for id_ in self._ahead if id_ > position}
-        self._notebook.acknowledge(self._subscription, position, [id_ for id_ in new if id_ > position])
+        self._notebook.acknowledge(
+            self._subscription, position, self.mark, [id_ for id_ in new if id_ > position]
+        )
         self.position = position

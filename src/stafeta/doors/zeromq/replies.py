@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from stafeta.errors import Refused
+from stafeta.errors import DataLoss, Refused
 
 _T = TypeVar("_T")
 _SHOWN = 200
@@ -41,6 +41,28 @@ class TopicInfo(NamedTuple):
     subscriptions: int
 
 
+class ClientInfo(NamedTuple):
+    """A client, how many subscriptions it has, and how many messages wait for it. `connected` says that it is, or that
+    it waits for messages just now."""
+
+    client: str
+    subscriptions: int
+    connected: bool
+    behind: int
+
+
+class SubscriptionInfo(NamedTuple):
+    """Who waits for what: `behind` messages on so many topics, of which the oldest has waited for so many seconds."""
+
+    client: str
+    filter: str
+    durable: bool
+    connected: bool
+    topics: int
+    behind: int
+    seconds: float
+
+
 class Nak(Refused):
     """The broker answered no; `expected` is the sequence it waits for, where that is the reason, and `retry` tells
     that the same may be accepted later."""
@@ -56,9 +78,9 @@ def done(frame: bytes) -> None:
     _read(frame, lambda body: None)
 
 
-def last_id(frame: bytes) -> int:
-    """The reply to SUB: the last id that the subscription has behind it."""
-    return _read(frame, lambda body: int(body["last_publication_id"]))
+def subscribed(frame: bytes) -> tuple[int, str]:
+    """The reply to SUB: the last id that the subscription has behind it, and the mark of the log."""
+    return _read(frame, lambda body: (int(body["last_publication_id"]), str(body.get("mark", ""))))
 
 
 def stored(frame: bytes) -> tuple[int, int]:
@@ -66,19 +88,44 @@ def stored(frame: bytes) -> tuple[int, int]:
     return _read(frame, lambda body: (int(body["first_publication_id"]), int(body["current_publication_id"])))
 
 
-def messages(frame: bytes, subscription: str) -> list[Message]:
-    """The reply to GET."""
-    return _read(frame, lambda body: [_message(one, subscription) for one in body["publications"]])
+def messages(frame: bytes, subscription: str) -> tuple[list[Message], str]:
+    """The reply to GET, and the mark of the log."""
+    return _read(
+        frame,
+        lambda body: (
+            [_message(one, subscription) for one in body["publications"]],
+            str(body.get("mark", "")),
+        ),
+    )
 
 
 def topics(frame: bytes) -> list[TopicInfo]:
     """The reply to TOPICS."""
-    return _read(
-        frame,
-        lambda body: [
-            TopicInfo(one["name"], one["first"], one["next"], one["subscriptions"]) for one in body["topics"]
-        ],
-    )
+    return _read(frame, lambda body: [_line(TopicInfo, one) for one in body["topics"]])
+
+
+def ready(frame: bytes) -> list[str]:
+    """The reply to WAIT."""
+    return _read(frame, lambda body: [str(one) for one in body["ready"]])
+
+
+def stats(frame: bytes) -> dict[str, Any]:
+    """The reply to STATS."""
+    return _read(frame, dict)
+
+
+def clients(frame: bytes) -> list[ClientInfo]:
+    """The reply to CLIENTS."""
+    return _read(frame, lambda body: [_line(ClientInfo, one) for one in body["clients"]])
+
+
+def subscriptions(frame: bytes) -> list[SubscriptionInfo]:
+    """The reply to SUBSCRIPTIONS."""
+    return _read(frame, lambda body: [_line(SubscriptionInfo, one) for one in body["subscriptions"]])
+
+
+def _line(kind: Callable[..., _T], one: dict[str, Any]) -> _T:
+    return kind(**{name: one[name] for name in kind._fields})  # type: ignore[attr-defined]
 
 
 def _message(one: dict[str, Any], subscription: str) -> Message:
@@ -95,8 +142,10 @@ def _read(frame: bytes, reading: Callable[[dict[str, Any]], _T]) -> _T:
         if reply["type"] == "ACK":
             return reading(body)
         sentence = str(body["error_message"])
-        expected = body.get("expected")
+        expected, lost = body.get("expected"), body.get("lost") is True
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         shown = frame[:_SHOWN].decode(errors="backslashreplace")
         raise Nak(f"The broker answered what this client cannot read: {shown!r}.") from None
+    if lost:
+        raise DataLoss(f"{sentence} accept_loss(topic) goes on with what it has.")
     raise Nak(sentence, expected if isinstance(expected, int) else None, retry=body.get("retry") is True)

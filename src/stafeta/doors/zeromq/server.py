@@ -3,33 +3,41 @@
 1. The socket's descriptor is watched on the loop, and every wake-up drains the socket: what arrived together becomes
    durable together, with one receipt.
 2. Replies to a connection leave in the order of its requests. Those that wait for the disk leave with their turn; while
-   one waits for reading, later requests of the same connection wait behind it.
+   one takes time, because it reads or is large, later requests of the same connection wait behind it, and nobody else.
 3. A connection that does not read its replies is kept from holding memory: once `max_backlog` bytes wait for it, its
    requests wait, and once those are as many bytes, further ones are dropped.
+   So are those behind a GET that waits.
+4. Large requests, and those behind them, may be `limits.max_pending` bytes; then nothing more is taken from the socket
+   for a while. Two of them are parsed and carried out at a time.
 """
 
 import asyncio
 import logging
 import os
 from collections import deque
+from functools import partial
 
 import zmq
 from zmq.backend import Socket as RawSocket
 
+from stafeta import addresses
+from stafeta.addresses import Address
 from stafeta.broker import Broker
+from stafeta.broker.commits import GROUP
+from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.zeromq import verbs
-from stafeta.doors.zeromq.codec import Ack, Dialect, Get, Request
+from stafeta.doors.zeromq.codec import Dialect, Patient, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
 from stafeta.doors.zeromq.text_dialect import TextDialect
+from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import ConfigError, StafetaError, StoreError
 from stafeta.logs import announce, fields
 
 log = logging.getLogger("stafeta.zeromq")
 
-PORTION = 2000  # requests taken from the socket before others get their turn
-PORTION_SIZE = 8 << 20  # and bytes of them
+PORTION = 2000  # requests taken from the socket before others get their turn, unless they are large
 RETRY = 0.002  # seconds until a connection that took no more is tried again
 KNOWN = 10_000  # addresses remembered
 
@@ -42,6 +50,8 @@ POLLIN = int(zmq.POLLIN)
 RECEIVED = 16  # requests, before it reads no further: each may be as large as a frame
 QUEUED = 1000  # replies, before it takes no more
 LARGE = 16 << 10  # bytes from which on a reply is counted until it is sent
+LARGE_REQUEST = 320 << 10  # bytes from which on a request is parsed off the loop
+LARGE_AT_ONCE = 2  # of these
 
 TEXT: Dialect = TextDialect()
 JSON: Dialect = JsonDialect()
@@ -62,7 +72,16 @@ class Turn:
 
 
 class ZeroMQDoor:
-    def __init__(self, broker: Broker, *, max_frame: int, get_reply: int, max_backlog: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        max_frame: int,
+        get_reply: int,
+        max_backlog: int,
+        max_connections: int,
+        peer_timeout: float,
+    ) -> None:
         self._broker = broker
         self._get_reply = get_reply
         self._max_backlog = max_backlog
@@ -73,30 +92,39 @@ class ZeroMQDoor:
         self._socket.router_mandatory = True
         self._socket.router_handover = True
         self._socket.linger = 1000
+        self._socket.tcp_keepalive = 1
+        for option, value in KEEPALIVE.items():
+            self._socket.set(getattr(zmq, option.replace("KEEP", "KEEPALIVE_")), value)
+        self._socket.tcp_maxrt = milliseconds(peer_timeout)  # which is TCP_USER_TIMEOUT
         self._socket.rcvhwm = RECEIVED
         self._socket.sndhwm = QUEUED
-        self._monitor = Monitor(self._socket, log)
+        self._monitor = Monitor(self._socket, log, max_connections)
+        self._share = broker.share()
         self._turns: deque[Turn] = deque()
-        self._waiting: dict[bytes, Waiting] = {}  # requests behind one that reads, by connection
-        self._readers: set[asyncio.Task[None]] = set()
+        self._waiting: dict[bytes, Waiting] = {}  # requests behind one that takes time, by connection
+        self._queued = 0  # bytes of large requests that are carried out, and of those behind them
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._blocked: dict[bytes, deque[bytes]] = {}  # replies that a connection does not take
         self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
         self._sources: dict[bytes, str] = {}
         self._strangers: set[bytes] = set()  # connections of which the log says that they send no requests
+        self._watchers = Watchers(broker)
         self._draining = False
+        self._resting = False  # until the next group
         self._closed = False
 
     def listen(self, host: str, port: int) -> str:
         """Bind one more address; returns it, with the port that was chosen where 0 was given."""
-        place = f"[{host}]" if ":" in host else host
-        self._socket.ipv6 = ":" in host
         try:
-            self._socket.bind(f"tcp://{place}:{port or '*'}")
-        except zmq.ZMQError as error:
-            raise ConfigError(
-                f"The ZeroMQ door cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}."
-            ) from error
-        address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            ip = addresses.resolve(host)
+            self._socket.ipv6 = ":" in ip
+            self._socket.bind(f"tcp://{Address(ip, port)}")
+        except (OSError, zmq.ZMQError) as error:
+            reason = os.strerror(error.errno or 0) if isinstance(error, zmq.ZMQError) else error.strerror
+            raise ConfigError(f"The ZeroMQ door cannot listen on {Address(host, port)}: {reason}.") from error
+        _, _, chosen = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")
+        address = f"tcp://{Address(host, int(chosen))}"
         announce(log, f"listening on {address}")
         return address
 
@@ -109,8 +137,9 @@ class ZeroMQDoor:
         """Answer what was taken, then let everybody go."""
         self._closed = True
         self._loop.remove_reader(self._socket.fileno())
-        for reader in self._readers:
-            reader.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._watchers.close()
         if self._turns:
             await asyncio.wait([self._broker.receipt()])
             await asyncio.sleep(0)
@@ -121,15 +150,25 @@ class ZeroMQDoor:
     # --- requests
 
     def _drain(self) -> None:
-        if self._draining or self._closed:
+        if self._draining or self._resting or self._closed:
             return
-        if self._broker.congested:
-            self._broker.receipt().add_done_callback(lambda _: self._drain())
+        if self._broker.congested or self._share.spent:
+            self._resting = True
+            self._share.when_free(self._go_on)
             return
+        if self._queued > self._broker.limits.pending:
+            return  # until one of them is answered
         self._draining = True
+        self._finish(self._share.count(self._take_several))
+
+    def _go_on(self) -> None:
+        self._resting = False
+        self._drain()
+
+    def _take_several(self) -> Turn:
         turn = Turn()
         socket, receive = self._socket, self._socket.recv
-        left = PORTION_SIZE
+        left = GROUP
         try:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
@@ -155,7 +194,7 @@ class ZeroMQDoor:
             pass
         finally:
             self._draining = False
-        self._finish(turn)
+        return turn
 
     def _meet(self, connection: bytes) -> bytes:
         """The second frame of a new connection's first request, which tells the address it comes from."""
@@ -163,7 +202,7 @@ class ZeroMQDoor:
             self._sources.clear()
         delimiter = self._socket.recv(NOBLOCK, copy=False)
         try:
-            self._sources[connection] = str(delimiter.get("Peer-Address"))
+            self._sources[connection] = addresses.unmapped(str(delimiter.get("Peer-Address")))
         except zmq.ZMQError:
             self._sources[connection] = ""
         return delimiter.bytes
@@ -181,10 +220,13 @@ class ZeroMQDoor:
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
         dialect = JSON if body[:1] == b"{" else TEXT
         request: Request | None = None
+        if len(body) > LARGE_REQUEST and verbs.has_many(body):
+            self._take_time(turn, connection, dialect, body)
+            return
         try:
             request = dialect.read(body)
-            if isinstance(request, Get | Ack) and verbs.needs_reading(self._broker, request):
-                self._read(turn, connection, dialect, request)
+            if verbs.takes_time(self._broker, request):
+                self._take_time(turn, connection, dialect, request)
                 return
             reply = verbs.act(self._broker, dialect, request, self._sources.get(connection, ""))
         except StafetaError as error:
@@ -213,38 +255,68 @@ class ZeroMQDoor:
                 self._reply(connection, dialect.error(request, failure) if dialect else reply)
         self._look_again()
 
-    # --- requests that read
+    # --- requests that take time
 
-    def _read(self, turn: Turn, connection: bytes, dialect: Dialect, request: Get | Ack) -> None:
-        self._waiting.setdefault(connection, Waiting()).reading = True
+    def _take_time(self, turn: Turn, connection: bytes, dialect: Dialect, request: Request | bytes) -> None:
+        """Carry out a request in a task of its own; bytes are one that has to be parsed first."""
+        waiting = self._waiting.setdefault(connection, Waiting())
+        waiting.busy = True
+        waiting.working = not isinstance(request, Patient)
+        if isinstance(request, bytes):
+            self._queued += len(request)
         answered_before = connection in turn.connections or any(
             connection in t.connections for t in self._turns
         )
-        work = self._answer(connection, dialect, request, wait=answered_before)
-        reader = self._loop.create_task(work)
-        self._readers.add(reader)
-        reader.add_done_callback(self._readers.discard)
+        task = self._loop.create_task(self._answer(connection, dialect, request, wait=answered_before))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, connection: bytes, dialect: Dialect, request: Get | Ack, *, wait: bool) -> None:
+    async def _answer(
+        self, connection: bytes, dialect: Dialect, request: Request | bytes, *, wait: bool
+    ) -> None:
         if wait:
             await asyncio.wait([self._broker.receipt()])
             await asyncio.sleep(0)  # the turn's replies leave in a callback of the same receipt
+        parsed: Request | None = None
+        source = self._sources.get(connection, "")
         try:
-            reply = await verbs.read(self._broker, dialect, request, self._get_reply)
+            if isinstance(request, bytes):
+                async with self._large:
+                    parsed = await asyncio.to_thread(dialect.read, request)
+                    reply = await self._carry_out(dialect, parsed, source)
+            else:
+                parsed = request
+                reply = await self._carry_out(dialect, parsed, source)
         except StafetaError as error:
-            reply = dialect.error(request, error)
+            reply = dialect.error(parsed, error)
             if isinstance(error, StoreError):
                 log.error("%s", error)
         except Exception as error:  # noqa: BLE001 - or the connection would wait for ever
-            reply = dialect.error(request, _fault(error))
-        self._waiting[connection].reading = False
+            reply = dialect.error(parsed, _fault(error))
+        finally:
+            if isinstance(request, bytes):
+                self._queued -= len(request)
+        self._waiting[connection].busy = False
         self._reply(connection, reply)
         self._resume(connection)
         self._look_again()
 
+    async def _carry_out(self, dialect: Dialect, request: Request, source: str) -> bytes:
+        if verbs.takes_time(self._broker, request):
+            return await verbs.act_in_portions(
+                self._broker, self._watchers, dialect, request, source, self._get_reply
+            )
+        reply = verbs.act(self._broker, dialect, request, source)
+        await asyncio.shield(self._broker.receipt())
+        return reply
+
     def _queue(self, connection: bytes, body: bytes) -> None:
         waiting = self._waiting[connection]
-        if waiting.size <= self._max_backlog:
+        if waiting.working and connection not in self._blocked:
+            waiting.add(body)
+            waiting.counted += len(body)
+            self._queued += len(body)
+        elif waiting.size <= self._max_backlog:
             waiting.add(body)
         elif not waiting.warned:
             waiting.warned = True
@@ -254,20 +326,32 @@ class ZeroMQDoor:
             )
 
     def _resume(self, connection: bytes) -> None:
-        """Take the requests that waited, up to the next one that reads."""
+        """Take the requests that waited, up to the next one that takes time."""
         waiting = self._waiting.get(connection)
-        if waiting is None or connection in self._blocked:
+        if waiting is None or connection in self._blocked or self._closed:
             return
         turn = Turn()
-        for _ in range(PORTION):
-            if not waiting.ready:
-                break
-            self._take(turn, connection, waiting.pop())
-        if waiting.ready:
+        if not self._share.spent:
+            self._share.count(partial(self._take_waiting, turn, connection, waiting))
+        if waiting.ready and self._share.spent:
+            self._share.when_free(partial(self._resume, connection))
+        elif waiting.ready:
             self._loop.call_soon(self._resume, connection)
-        elif not waiting.reading:
+        elif not waiting.busy:
             del self._waiting[connection]
         self._finish(turn)
+
+    def _take_waiting(self, turn: Turn, connection: bytes, waiting: Waiting) -> None:
+        left = GROUP
+        for _ in range(PORTION):
+            if not waiting.ready or left < 0:
+                break
+            body = waiting.pop()
+            counted = min(waiting.counted, len(body))
+            waiting.counted -= counted
+            self._queued -= counted
+            self._take(turn, connection, body)
+            left -= len(body)
 
     # --- replies
 

@@ -1,6 +1,9 @@
 """The text dialect: words separated by one space."""
 
+import re
+
 from stafeta.doors.zeromq.codec import (
+    MAX_IDS,
     Ack,
     BadRequest,
     Delivery,
@@ -22,7 +25,7 @@ from stafeta.errors import (
 )
 
 VERBS = "LOGIN, SUB, UNSUB, PUT, GET and ACK"
-MAX_IDS = 100_000
+_IDS = re.compile(r"[0-9]{1,18}(?:,[0-9]{1,18})*")
 
 
 class TextDialect:
@@ -57,7 +60,7 @@ class TextDialect:
     def logged_in(self, id_: int) -> bytes:
         return b"LOGIN:%d" % id_
 
-    def subscribed(self, last: int) -> bytes:
+    def subscribed(self, last: int, mark: str | None) -> bytes:
         return b"ACK"
 
     def done(self) -> bytes:
@@ -101,13 +104,14 @@ _TAKES = {
 
 
 def _numbers(text: str) -> list[int]:
-    words = text.split(",")
-    if len(words) > MAX_IDS:
-        raise BadRequest(f"ACK has {len(words)} ids; at most {MAX_IDS} are allowed at once.")
-    for word in words:
-        if not (word.isascii() and word.isdigit() and len(word) < 19 and word.strip("0")):
-            raise BadRequest(f"{word[:20]!r} is not a message id; ACK takes numbers separated by commas.")
-    return [int(word) for word in words]
+    count = text.count(",") + 1
+    if count > MAX_IDS:
+        raise BadRequest(f"ACK has {count} ids; at most {MAX_IDS} are allowed at once.")
+    ids = list(map(int, text.split(","))) if _IDS.fullmatch(text) else [0]
+    if 0 in ids:
+        wrong = next(word for word in text.split(",") if not _IDS.fullmatch(word) or not int(word))
+        raise BadRequest(f"{wrong[:20]!r} is not a message id; ACK takes numbers separated by commas.")
+    return ids
 
 
 def _utf8(payload: bytes) -> bytes:

@@ -1,53 +1,70 @@
 """What each request does to the broker."""
 
 import asyncio
-from collections.abc import Iterable
-from heapq import nsmallest
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
-from stafeta.broker import Broker, Subscription, Topic
-from stafeta.broker.names import check_filter, matcher
+from stafeta import __version__
+from stafeta.broker import Broker, Subscription, Topic, overview
 from stafeta.doors.zeromq.codec import (
     Ack,
+    Clients,
     Delivery,
     Dialect,
     Get,
     Login,
     Put,
     PutSequence,
+    Read,
     Request,
+    Skip,
+    Stats,
     Subscribe,
+    Subscriptions,
     TopicLine,
     Topics,
     Unsubscribe,
+    Wait,
+    Watch,
 )
-from stafeta.doors.zeromq.json_dialect import stored_sequence, topics
-from stafeta.errors import InvalidClient, NoSuchOffset
-from stafeta.message import Batch
+from stafeta.doors.zeromq.json_dialect import listed, ready, stats, stored_sequence, watched
+from stafeta.doors.zeromq.watchers import PREFIX, Watchers
+from stafeta.errors import InvalidClient, NoSuchOffset, OutOfSequence, StafetaError, StoreDamaged
+from stafeta.names import COUNTER_PREFIX, FLIGHT_PREFIX, check_client
 
 MAX_SIZE = 1 << 20
-OTHER_DOORS = (
-    "devices/",
-    "flight/",
-    "flights/",
-    "frames/",
-)  # what their clients' ids begin with at the broker
+PORTION = 1000  # messages or ids of one request, before others get their turn
+GROUP = 128 << 10  # bytes in a group, after which the next portion waits for another one
+PORTION_SIZE = 64 << 10  # bytes of messages that are looked through together
+# What ids begin with at the broker that are not of this door's clients, or not as they send them.
+OTHERS = (COUNTER_PREFIX, FLIGHT_PREFIX, PREFIX, "devices/", "flights/", "frames/")
+# What reads, waits, or looks at all that there is.
+LOOKING = Get | Topics | Skip | Wait | Watch | Read | Stats | Clients | Subscriptions
 
 
 def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> bytes:
     """Carry out a request that needs no reading; returns the reply for when it is durable."""
     match request:
         case Put(topic, payload, kind, client, counter):
+            if client:
+                _check_producer(client)
             if counter is None or not client:
                 offset = broker.publish(topic, payload, kind, source, client)
             else:
                 offset = broker.publish_once(topic, payload, client, counter, kind, source)
             return dialect.stored(offset)
-        case PutSequence(topic, payloads, kind, client, sequence):
-            return stored_sequence(*broker.publish_sequence(topic, payloads, client, sequence, kind, source))
-        case Subscribe(client, filter_):
+        case PutSequence(topic, payloads, kind, client, sequence, create):
+            _check_producer(client)
+            return stored_sequence(
+                *broker.publish_sequence(topic, payloads, client, sequence, kind, source, create=create)
+            )
+        case Subscribe(client, filter_, mark):
             _check_own(client)
             subscription = broker.subscribe(client, filter_)
-            return dialect.subscribed(_behind(subscription))
+            # Of what the reply waits for too: the subscription may have it behind it.
+            known = None if mark is None else broker.runs.mark(broker.commits.position - 1)
+            return dialect.subscribed(_behind(subscription), known)
         case Unsubscribe(client, filter_):
             _check_own(client)
             broker.unsubscribe(client, filter_)
@@ -55,44 +72,155 @@ def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> byte
         case Ack(client, filter_, ids, up_to):
             subscription, one = _aim(broker, client, filter_)
             assert one is not None, "acknowledging positions needs reading"
-            ranges = _ranges(ids or ()) if up_to is None else [(0, up_to + 1)]
-            for start, stop in reversed(
-                ranges
-            ):  # the highest first: it alone can be wrong, and then nothing is done
-                broker.ack(subscription, one, start, stop)
+            broker.ack_all(subscription, one, _ranges(ids or ()) if up_to is None else [(0, up_to + 1)])
             return dialect.done()
         case Login():
             return dialect.logged_in(broker.new_client())
-        case Topics(filter_, after, limit):
-            return topics(_topics(broker, filter_, after, limit))
-        case Get():
-            raise AssertionError("a GET needs reading")
+        case _:
+            raise AssertionError("it takes time")
 
 
-def needs_reading(broker: Broker, request: Request) -> bool:
-    if isinstance(request, Get):
-        return True
-    # By position: only the log tells which messages those are.
-    return isinstance(request, Ack) and _aim(broker, request.client, request.filter)[1] is None
+def has_many(body: bytes) -> bool:
+    """True for a request, not yet parsed, that seems to have many messages or ids in it."""
+    listed = body.startswith(b"ACK ") or b'"publications"' in body or b'"ids"' in body
+    return listed and body.count(b",") > PORTION
 
 
-async def read(broker: Broker, dialect: Dialect, request: Get | Ack, size: int) -> bytes:
-    """Carry out a request that needs reading."""
-    if isinstance(request, Ack):
-        subscription, _ = _aim(broker, request.client, request.filter)
-        await _ack_positions(broker, subscription, request)
-        await asyncio.shield(broker.receipt())
-        return dialect.done()
+def takes_time(broker: Broker, request: Request) -> bool:
+    """True where a request has to read, or is so large that others get their turn while it is carried out. Raises
+    `DataLoss` where its client has read another log."""
+    if isinstance(request, Put):  # first, since it is most of them
+        return False
+    if isinstance(request, Subscribe | Get | Ack) and request.mark:
+        broker.runs.check(request.mark)
+    match request:
+        case _ if isinstance(request, LOOKING):
+            return True
+        case Ack(client, filter_, ids, _):
+            # By position: only the log tells which messages those are.
+            return len(ids or ()) > PORTION or _aim(broker, client, filter_)[1] is None
+        case PutSequence(_, payloads):
+            return len(payloads) > PORTION
+    return False
+
+
+async def act_in_portions(
+    broker: Broker, watchers: Watchers, dialect: Dialect, request: Request, source: str, size: int
+) -> bytes:
+    """Carry out a request that takes time; returns the reply when what it did is durable."""
     size = min(size, MAX_SIZE)
+    if isinstance(request, PutSequence):
+        return await _put_in_portions(broker, request, source)
+    if isinstance(request, Ack):
+        subscription, one = _aim(broker, request.client, request.filter)
+        if one is None:
+            await _ack_positions(broker, subscription, request)
+        else:
+            await _ack_in_portions(broker, subscription, one, request.ids or ())
+        return dialect.done()
+    if isinstance(request, Topics):
+        found = await broker.listed(*request)
+        return listed("topics", [TopicLine(t.name, t.first, t.visible, len(t.cursors)) for t in found])
+    if isinstance(request, Stats):
+        return stats({"version": __version__, **overview.stats(broker)._asdict()})
+    if isinstance(request, Clients):
+        return listed("clients", await overview.clients(broker, *request))
+    if isinstance(request, Subscriptions):
+        return listed("subscriptions", await overview.subscriptions(broker, *request))
+    if isinstance(request, Watch):
+        return watched(await watchers.ask(request, size))
+    if isinstance(request, Wait):
+        return ready(await _ready(broker, request))
+    if isinstance(request, Read):
+        return dialect.messages(
+            Get("", request.topic, limit=request.limit), await _read(broker, request, size), size
+        )
+    if isinstance(request, Skip):
+        await broker.skip(request.topic, request.first, request.last + 1)
+        return dialect.done()
+    assert isinstance(request, Get)
     delivery = await _deliver(broker, request, size)
     if request.wait and not delivery.batches:
         delivery = await _wait(broker, request, size)
+    if request.mark is not None:
+        delivery = delivery._replace(mark=broker.runs.mark(broker.visible_position - 1))
     return dialect.messages(request, delivery, size)
 
 
+class Portions:
+    """A large request that is carried out a portion at a time, each in the group that is open then."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._receipts: list[asyncio.Future[None]] = []
+
+    async def others_turn(self) -> None:
+        """Call after each portion. Raises why one could not be stored.
+
+        Whatever joins a group waits for all of it: what is large does not let one grow beyond a few milliseconds."""
+        broker = self._broker
+        receipt = broker.receipt()
+        if not self._receipts or self._receipts[-1] is not receipt:
+            self._receipts.append(receipt)
+        if broker.commits.pending.size > GROUP:
+            await asyncio.wait([receipt])
+        else:
+            await asyncio.sleep(0)
+        while self._receipts and self._receipts[0].done():
+            self._receipts.pop(0).result()
+
+    async def durable(self) -> None:
+        """Returns when all of them are."""
+        for receipt in self._receipts:
+            await asyncio.wait([receipt])
+            receipt.result()
+
+
+async def _put_in_portions(broker: Broker, request: PutSequence, source: str) -> bytes:
+    topic, payloads, kind, client, sequence, create = request
+    _check_producer(client)
+    broker.check_lengths(payloads)
+    portions = Portions(broker)
+    first = last = 0
+    for at in range(0, len(payloads), PORTION):
+        portion = payloads[at : at + PORTION]
+        try:
+            begin, last = broker.publish_sequence(
+                topic, portion, client, sequence + at, kind, source, create=create
+            )
+        except StafetaError as error:
+            expected = broker.next_sequence(topic, client)
+            if expected <= sequence or isinstance(error, OutOfSequence):
+                raise
+            # What comes before it is stored, or will be: whoever took this for a plain no would use its numbers again.
+            raise OutOfSequence(f"{error} What comes before number {expected} is stored.", expected) from None
+        first = begin if at == 0 else first
+        await portions.others_turn()
+    await portions.durable()
+    return stored_sequence(first, last)
+
+
+async def _ack_in_portions(
+    broker: Broker, subscription: Subscription, topic: Topic, ids: Sequence[int]
+) -> None:
+    ranges = await asyncio.to_thread(_ranges, ids)
+    broker.check_offset(topic, ranges[-1][1] - 1)
+    portions = Portions(broker)
+    for at in range(0, len(ranges), PORTION):
+        broker.ack_all(subscription, topic, ranges[at : at + PORTION])
+        await portions.others_turn()
+    await portions.durable()
+
+
+@lru_cache(10_000)
+def _check_producer(client: str) -> None:
+    _check_own(client)
+    check_client(client)
+
+
 def _check_own(client: str) -> None:
-    if client.startswith(OTHER_DOORS):
-        raise InvalidClient(f"The client id {client!r} is a client's of another door; choose another.")
+    if client.startswith(OTHERS):
+        raise InvalidClient(f"The client id {client!r:.80} is a client's of another door; choose another.")
 
 
 def _aim(broker: Broker, client: str, filter_: str) -> tuple[Subscription, Topic | None]:
@@ -118,11 +246,11 @@ async def _deliver(broker: Broker, request: Get, size: int) -> Delivery:
     if topic is None:
         if after is not None:
             await _ack_positions(broker, subscription, Ack(request.client, request.filter, None, after))
-        return Delivery(await broker.fetch(subscription, list(subscription.topics), size), True)
+        topics = list(subscription.topics)
+        return Delivery(await broker.fetch(subscription, topics, size, in_turn=after is not None), True)
     if after is None:
         return Delivery(await broker.fetch(subscription, [topic], size), False)
-    if after >= topic.visible:
-        raise _not_reached(topic, after)
+    broker.check_offset(topic, after)
     broker.ack(subscription, topic, 0, after + 1)
     broker.receipt()
     if request.limit is not None:
@@ -132,8 +260,48 @@ async def _deliver(broker: Broker, request: Get, size: int) -> Delivery:
     return Delivery([batch.cut(batch.base, batch.base + 1) for batch in batches[:1]], by_position=False)
 
 
-def _not_reached(topic: Topic, after: int) -> NoSuchOffset:
-    return NoSuchOffset(f"Topic {topic.name!r} has no message {after} yet; its last is {topic.visible - 1}.")
+async def _read(broker: Broker, request: Read, size: int) -> Delivery:
+    topic = broker.topic(request.topic)
+    start = request.start or topic.visible - request.last
+    return Delivery(await broker.read(topic, max(start, topic.first), size), by_position=False)
+
+
+async def _ready(broker: Broker, request: Wait) -> list[str]:
+    """The filters that have something for the client, as soon as there are any."""
+    aims = {filter_: _aim(broker, request.client, filter_) for filter_ in request.filters}
+    news = asyncio.Event()
+
+    def wake(topic: Topic) -> None:
+        news.set()
+
+    async def found() -> list[str]:
+        return [
+            filter_ for filter_, (subscription, one) in aims.items() if await _has_pending(subscription, one)
+        ]
+
+    for subscription, _ in aims.values():
+        broker.watch(subscription, wake)
+    try:
+        async with asyncio.timeout(request.wait or None):
+            while not (filters := await found()) and request.wait:
+                await news.wait()
+                news.clear()
+        return filters
+    except TimeoutError:
+        return []
+    finally:
+        for subscription, _ in aims.values():
+            broker.unwatch(subscription, wake)
+
+
+async def _has_pending(subscription: Subscription, one: Topic | None) -> bool:
+    for number, topic in enumerate([*subscription.topics] if one is None else [one], 1):
+        cursor = topic.cursors.get(subscription)
+        if cursor is not None and cursor.next_pending(topic.first, topic.visible) is not None:
+            return True
+        if number % PORTION == 0:
+            await asyncio.sleep(0)
+    return False
 
 
 async def _wait(broker: Broker, request: Get, size: int) -> Delivery:
@@ -161,32 +329,59 @@ async def _wait(broker: Broker, request: Get, size: int) -> Delivery:
 
 async def _ack_positions(broker: Broker, subscription: Subscription, request: Ack) -> None:
     """Acknowledge messages of a filter by their positions, single ones or all up to one."""
-    wanted = set(request.ids or ())
-    last = max(wanted, default=0) if request.up_to is None else request.up_to
+    wanted = sorted(set(request.ids or ()))
+    last = wanted[-1] if wanted else 0
+    if request.up_to is not None:
+        last = request.up_to
     if last >= broker.commits.position:
         raise NoSuchOffset(
             f"No message has the position {last} yet; the last is {broker.commits.position - 1}."
         )
-    size = MAX_SIZE
-    end = -1
-    while True:
-        # Single acknowledgements leave what is before them: each turn reads further than the one before.
-        batches = await broker.fetch(subscription, list(subscription.topics), size)
-        _ack_batches(broker, subscription, batches, last, None if request.up_to is not None else wanted)
-        reached = batches[-1].positions[-1] if batches else end
-        if reached >= last or reached == end:
-            return
-        end = reached
-        size *= 2
+    portions = Portions(broker)
+    for topic in list(subscription.topics):
+        cursor = topic.cursors.get(subscription)
+        if cursor is None or cursor.floor >= topic.visible:
+            continue
+        if request.up_to is not None:
+            end = await broker.offset_at(topic, last + 1, cursor.floor)
+            broker.ack(subscription, topic, 0, end)
+            await portions.others_turn()
+        else:
+            await _ack_single_positions(broker, subscription, topic, cursor.floor, wanted, portions)
+    await portions.durable()
 
 
-def _ack_batches(
-    broker: Broker, subscription: Subscription, batches: list[Batch], last: int, wanted: set[int] | None
+async def _ack_single_positions(
+    broker: Broker,
+    subscription: Subscription,
+    topic: Topic,
+    offset: int,
+    wanted: list[int],
+    portions: Portions,
 ) -> None:
-    for batch in batches:
-        for offset, position in enumerate(batch.positions, batch.base):
-            if position <= last and (wanted is None or position in wanted):
-                broker.ack(subscription, broker.topics[batch.topic], offset, offset + 1)
+    """From wanted position to wanted position: near ones are read together, what lies between others is not."""
+    at = 0
+    while at < len(wanted):
+        offset = await broker.offset_at(topic, wanted[at], offset)
+        try:
+            batches = await broker.read(topic, offset, PORTION_SIZE, min(offset + PORTION, topic.visible))
+        except StoreDamaged as error:
+            offset = error.stop
+            continue
+        if not batches:
+            return
+        found: list[int] = []
+        for batch in batches:
+            found += [o for o, position in enumerate(batch.positions, batch.base) if _has(wanted, position)]
+        broker.ack_all(subscription, topic, _ranges(found))
+        offset = batches[-1].end
+        at = bisect_right(wanted, batches[-1].last_position)
+        await portions.others_turn()
+
+
+def _has(wanted: list[int], position: int) -> bool:
+    at = bisect_left(wanted, position)
+    return at < len(wanted) and wanted[at] == position
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
@@ -198,11 +393,3 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
         else:
             ranges.append((id_, id_ + 1))
     return ranges
-
-
-def _topics(broker: Broker, filter_: str, after: str, limit: int) -> list[TopicLine]:
-    check_filter(filter_)
-    matches = matcher(filter_)
-    wanted = (t for t in broker.topics.values() if t.exists and t.name > after and matches(t.name))
-    first = nsmallest(limit, wanted, key=lambda topic: topic.name)
-    return [TopicLine(t.name, t.first, t.visible, len(t.cursors)) for t in first]

@@ -2,8 +2,10 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.bell import Bell, Waiting
 from stafeta.doors.flight.client.link import Link, log
 from stafeta.errors import Disconnected, NoReply, StafetaError
@@ -17,12 +19,14 @@ _IDLE: Final = 5.0  # seconds without work after which the thread ends
 
 
 class Acks:
-    """The acknowledgements of one subscription."""
+    """The acknowledgements of one subscription. `mark` gives the mark of the log that they are of."""
 
-    def __init__(self, link: Link, bell: Bell, client: str, filter: str) -> None:
+    def __init__(self, link: Link, bell: Bell, client: str, filter: str, mark: Callable[[], str]) -> None:
         self._link = link
         self._bell = bell
         self._body = {"client": client, "filter": filter}
+        self._mark = mark
+        self._void = False
         self._ranges: Ranges = {}
         self._running = False
         self._sending = False
@@ -35,7 +39,10 @@ class Acks:
 
     def add(self, topic: str, start: int, stop: int) -> None:
         """Offsets from `start` up to, not including, `stop`."""
+        forks.check_grpc()
         with self._bell.lock:
+            if self._void:
+                return
             self.check()
             if self._closed:
                 raise Disconnected("The subscription was closed; what is acknowledged now comes again.")
@@ -54,6 +61,12 @@ class Acks:
         """Raises what the broker has refused an acknowledgement with."""
         if self._error is not None:
             raise self._error.with_traceback(None)
+
+    def renewed(self) -> "Acks":
+        """The same for another log: what is acknowledged here concerns nobody any more. The bell is held."""
+        self._void = True
+        self.close()
+        return Acks(self._link, self._bell, self._body["client"], self._body["filter"], self._mark)
 
     def flushing(self, timeout: float | None) -> Waiting[None]:
         """Wait until all of them are on the broker's disk."""
@@ -99,7 +112,7 @@ class Acks:
     def _sent(self, ranges: list[list[object]]) -> bool:
         """Whether the broker has answered, or it does not matter any more."""
         try:
-            self._link.insist("ack", {**self._body, "ranges": ranges})
+            self._link.insist("ack", {**self._body, "ranges": ranges, "mark": self._mark()})
             self._progress = time.monotonic()
         except (NoReply, Disconnected) as error:
             self._trouble = error

@@ -2,11 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+from pyarrow import flight
 
 from stafeta.doors.flight.client.address import ADDRESS
 from stafeta.doors.flight.client.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
@@ -18,12 +21,14 @@ from stafeta.doors.flight.client.connection import (
     MAX_MEMORY,
     Connection,
     check_start,
+    portions,
 )
 from stafeta.doors.flight.client.data import Data
 from stafeta.doors.flight.client.link import log, spawn
 from stafeta.doors.flight.client.listing import (
     SubscriptionInfo,
     TopicInfo,
+    floors,
     subscription_infos,
     topic_infos,
 )
@@ -32,6 +37,7 @@ from stafeta.doors.flight.client.publisher import Published
 from stafeta.doors.flight.client.reading import Reading
 from stafeta.doors.flight.client.subscription import Subscription
 from stafeta.doors.flight.client.tls import Tls
+from stafeta.doors.flight.client.transaction import begun
 from stafeta.errors import StafetaError
 
 
@@ -85,6 +91,7 @@ class AsyncConnection:
         tls: Tls | None = None,
     ) -> None:
         self._sync = Connection(address, timeout=timeout, token=token, tls=tls)
+        self._handed: set[Future[Any]] = set()  # on its way to the thread that sends
 
     @property
     def address(self) -> str:
@@ -94,8 +101,10 @@ class AsyncConnection:
         """See `Connection.publish`."""
         self._sync._link.check()
         publisher = self._sync._publisher
-        waiting = await asyncio.wrap_future(spawn(publisher.publishing, topic, data, kind))
-        return await publisher.bell.wait_async(waiting)
+        handed = spawn(publisher.publishing, topic, data, kind)
+        self._handed.add(handed)
+        handed.add_done_callback(self._handed.discard)
+        return await publisher._bell.wait_async(await asyncio.wrap_future(handed))
 
     def producer(
         self,
@@ -167,7 +176,7 @@ class AsyncConnection:
 
         async def open_() -> Subscription:
             if name is not None:
-                await self._ask("subscribe", {"client": name, "filter": filter, "from": start})
+                await self.hold(filter, name=name, start=start)
             subscription = self._sync._subscription(filter, name, start, columns, follow)
             reading = subscription._reading
             try:
@@ -183,6 +192,24 @@ class AsyncConnection:
         """See `Connection.unsubscribe`."""
         await self._ask("unsubscribe", {"client": name, "filter": filter})
 
+    async def hold(self, filter: str, *, name: str, start: str = "latest") -> None:
+        """See `Connection.hold`."""
+        check_start(start)
+        await self._ask("subscribe", {"client": name, "filter": filter, "from": start})
+
+    async def cursors(self, filter: str, *, name: str) -> dict[str, int]:
+        """See `Connection.cursors`."""
+        return floors(await self._ask("cursors", {"client": name, "filter": filter}))
+
+    async def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str) -> None:
+        """See `Connection.acknowledge`."""
+        for ranges in portions(done):
+            await self._ask("ack", {"client": name, "filter": filter, "ranges": ranges})
+
+    async def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
+        """See `Connection.describe`."""
+        return await asyncio.wrap_future(self._sync._link.describe(command))
+
     async def topics(self, filter: str | None = None) -> list[TopicInfo]:
         """See `Connection.topics`."""
         return topic_infos(await self._ask("topics", {} if filter is None else {"filter": filter}))
@@ -195,21 +222,31 @@ class AsyncConnection:
         """See `Connection.stats`."""
         return (await self._ask("stats", {}))[0]
 
-    def transaction(self, producer: str, counter: int | None = None) -> AsyncTransaction:
+    def transaction(
+        self, producer: str, counter: int | None = None, attempt: int | None = None
+    ) -> AsyncTransaction:
         """See `Connection.transaction`. Used with `async with`, or awaited."""
 
-        async def begin() -> int:
+        async def begin() -> tuple[int, int | None]:
             if counter is not None:
-                return counter
-            return int((await self._ask("begin", {"producer": producer}))[0]["counter"])
+                return counter, attempt
+            return begun(await self._ask("begin", {"producer": producer}))
 
         return AsyncTransaction(self._sync._transaction, producer, begin)
+
+    async def committed(self, producer: str) -> int | None:
+        """See `Connection.committed`."""
+        counter: int | None = (await self._ask("committed", {"producer": producer}))[0]["counter"]
+        return counter
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
         """See `Connection.close`."""
         errors: list[StafetaError] = []
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
+            for handed in tuple(self._handed):
+                with suppress(Exception):  # whose call was cancelled
+                    await asyncio.wrap_future(handed)
             for one in self._sync._unfinished():
                 try:
                     await one._bell.wait_async(one._finishing(left(deadline)))

@@ -59,8 +59,6 @@ class _Stream(Generic[_T]):
     ) -> None:
         if error is None:
             await self.close()
-        elif isinstance(error, asyncio.CancelledError):
-            self._sync()._end()
         else:
             try:
                 await self.close(min(HASTE, self._sync()._link.timeout))
@@ -122,6 +120,13 @@ class AsyncSubscription(_Stream[Subscription]):
     def __aiter__(self) -> Self:
         return self
 
+    async def accept_loss(self) -> None:
+        """See `Subscription.accept_loss`."""
+        subscription = await self._opened()
+        if subscription._acks is not None:
+            await asyncio.wrap_future(subscription._link.start("subscribe", subscription._body()))
+        await subscription._bell.wait_async(subscription._restarting())
+
     async def __anext__(self) -> Received:
         subscription = await self._opened()
         found = await subscription._bell.wait_async(subscription._next())
@@ -134,11 +139,15 @@ class AsyncTransaction:
     """`Transaction` for asyncio."""
 
     def __init__(
-        self, make: Callable[[str, int], Transaction], producer: str, begin: Callable[[], Awaitable[int]]
+        self,
+        make: Callable[[str, int, int | None], Transaction],
+        producer: str,
+        begin: Callable[[], Awaitable[tuple[int, int | None]]],
     ) -> None:
         self._make = make
         self._producer = producer
         self._begin = begin
+        self._beginning = asyncio.Lock()
         self._made: Transaction | None = None
 
     async def write(self, topic: str | None, data: Data, part: str = PART, kind: str | None = None) -> int:
@@ -159,8 +168,16 @@ class AsyncTransaction:
 
     @property
     def counter(self) -> int:
+        return self._sync().counter
+
+    @property
+    def attempt(self) -> int | None:
+        """See `Transaction.attempt`."""
+        return self._sync().attempt
+
+    def _sync(self) -> Transaction:
         assert self._made is not None, "it has not begun: use `async with`, or await it"
-        return self._made.counter
+        return self._made
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self.__aenter__().__await__()
@@ -181,6 +198,7 @@ class AsyncTransaction:
             log.warning("%s: the transaction was not aborted: %s", self._producer, second)
 
     async def _begun(self) -> Transaction:
-        if self._made is None:
-            self._made = self._make(self._producer, await self._begin())
-        return self._made
+        async with self._beginning:  # once: to begin it again would drop what is written
+            if self._made is None:
+                self._made = self._make(self._producer, *await self._begin())
+            return self._made

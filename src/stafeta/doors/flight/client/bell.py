@@ -16,6 +16,8 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Final, TypeAlias, TypeVar
 
+from stafeta.doors import forks
+
 _GLANCE: Final = 0.5  # seconds
 _T = TypeVar("_T")
 Waiting: TypeAlias = Generator[float | None, None, _T]
@@ -48,6 +50,7 @@ class Bell:
 
     def wait(self, waiting: Waiting[_T]) -> _T:
         """Runs what waits in this thread."""
+        forks.check_grpc()
         silence = threading.Lock()
         silence.acquire()
 
@@ -73,6 +76,7 @@ class Bell:
 
     async def wait_async(self, waiting: Waiting[_T]) -> _T:
         """Runs what waits in this task."""
+        forks.check_grpc()
         loop = asyncio.get_running_loop()
         rung = asyncio.Event()
 

@@ -4,7 +4,9 @@
    the mark; whatever comes again after a reconnect is not above it.
 2. A topic is asked for from the mark on. A filter, and a client's cursor, cannot be: they are asked for as the first
    time, and what is not above the mark is dropped.
-3. The columns that this needs are asked for too, and taken out again before the program sees them.
+3. The broker's mark of the log goes with what is asked for: where the log is another one by then, the broker says so
+   (`DataLoss`), since its offsets and positions are other messages'.
+4. The columns that this needs are asked for too, and taken out again before the program sees them.
 """
 
 import json
@@ -33,11 +35,14 @@ class Bookmark:
         limit: int | None = None,
         follow: bool = False,
     ) -> None:
+        self.client = client
+        self.start = start
         self.follow = follow
         self.one_topic = not any(sign in what for sign in "+#*")
         self.latest = start == "latest" and client is None
         self.what = what
         self.mark: int | None = None
+        self.log = ""  # the broker's mark
         self._left = limit
         self._marks = "offset" if self.one_topic else "position"
         self.has_begun = False  # a stream was opened: from there on nothing may be missed
@@ -62,7 +67,7 @@ class Bookmark:
 
     def ticket(self) -> bytes:
         """What to ask for."""
-        ticket = dict(self._ticket)
+        ticket = {**self._ticket, "mark": self.log}
         if self.mark is not None and "topic" in ticket:
             ticket.pop("from_time", None)
             ticket["from"] = self.mark + 1
@@ -71,6 +76,10 @@ class Bookmark:
         if self._left is not None and (self._marks == "offset" or self.mark is None):
             ticket["limit"] = self._left
         return json.dumps(ticket).encode()
+
+    def restart(self) -> None:
+        """Forget how far the reading has come."""
+        self.mark, self.log, self.has_begun = None, "", False
 
     @property
     def done(self) -> bool:

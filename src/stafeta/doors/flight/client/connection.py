@@ -13,6 +13,7 @@ from weakref import WeakSet
 import pyarrow as pa
 from pyarrow import flight
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.acks import Acks
 from stafeta.doors.flight.client.address import ADDRESS
 from stafeta.doors.flight.client.bell import left
@@ -22,6 +23,7 @@ from stafeta.doors.flight.client.link import Link, log
 from stafeta.doors.flight.client.listing import (
     SubscriptionInfo,
     TopicInfo,
+    floors,
     subscription_infos,
     topic_infos,
 )
@@ -31,7 +33,7 @@ from stafeta.doors.flight.client.reading import Reading
 from stafeta.doors.flight.client.rows import Rows
 from stafeta.doors.flight.client.subscription import Subscription
 from stafeta.doors.flight.client.tls import Tls
-from stafeta.doors.flight.client.transaction import Transaction
+from stafeta.doors.flight.client.transaction import Transaction, begun
 from stafeta.errors import ConfigError, StafetaError
 
 BATCH_ROWS: Final = 10_000
@@ -68,6 +70,7 @@ class Connection:
         self._publisher = Publisher(self._link)
         self._open: set[Producer | Subscription | Reading | Transaction] = set()
         _connections.add(self)
+        forks.guard(self)
 
     @property
     def address(self) -> str:
@@ -81,7 +84,7 @@ class Connection:
         Where it raises `NoReply`, the connection goes on trying for as long as it is open: do not publish it again.
         """
         self._link.check()
-        return self._publisher.bell.wait(self._publisher.publishing(topic, data, kind))
+        return self._publisher._bell.wait(self._publisher.publishing(topic, data, kind))
 
     def producer(
         self,
@@ -171,8 +174,7 @@ class Connection:
 
     def cursors(self, filter: str, *, name: str) -> dict[str, int]:
         """How far a durable subscription has come: for each topic the offset below which everything is acknowledged."""
-        found = self._link.ask("cursors", {"client": name, "filter": filter})
-        return {one["topic"]: one["floor"] for one in found}
+        return floors(self._link.ask("cursors", {"client": name, "filter": filter}))
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """The durable subscriptions at the broker, through whichever door they were made."""
@@ -181,10 +183,8 @@ class Connection:
     def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str) -> None:
         """For a durable subscription, everything below these offsets of topics is done with; returns once that is on
         the broker's disk."""
-        ranges = [[topic, None, offset] for topic, offset in done.items()]
-        for start in range(0, len(ranges), MAX_RANGES):
-            told = ranges[start : start + MAX_RANGES]
-            self._link.ask("ack", {"client": name, "filter": filter, "ranges": told})
+        for ranges in portions(done):
+            self._link.ask("ack", {"client": name, "filter": filter, "ranges": ranges})
 
     def topics(self, filter: str | None = None) -> list[TopicInfo]:
         """The broker's topics, or those that match a filter."""
@@ -192,20 +192,29 @@ class Connection:
 
     def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
         """What the door says of a topic or filter: its `get_flight_info` for this command."""
-        return self._link.describe(command)
+        return self._link.describe(command).result()
 
     def stats(self) -> dict[str, Any]:
         """What the broker says of itself."""
         return self._link.ask("stats")[0]
 
-    def transaction(self, producer: str, counter: int | None = None) -> Transaction:
-        """Begin a transaction of a producer, or join the one with this counter."""
+    def transaction(
+        self, producer: str, counter: int | None = None, attempt: int | None = None
+    ) -> Transaction:
+        """Begin the next transaction of a producer, which drops what was written for it before. Or join the one with
+        this counter, and with the attempt of whoever began it."""
         if counter is None:
-            counter = int(self._link.ask("begin", {"producer": producer})[0]["counter"])
-        return self._transaction(producer, counter)
+            return self._transaction(producer, *begun(self._link.ask("begin", {"producer": producer})))
+        return self._transaction(producer, counter, attempt)
+
+    def committed(self, producer: str) -> int | None:
+        """The counter of the last transaction that a producer has committed; None where there is none."""
+        counter: int | None = self._link.ask("committed", {"producer": producer})[0]["counter"]
+        return counter
 
     def close(self, timeout: float | None = None) -> None:
-        """Close what was opened on it, and end. May be repeated; `with` does it too."""
+        """Close what was opened on it, and end. May be repeated; `with` does it too. Does nothing in a process that was
+        forked meanwhile."""
         errors: list[StafetaError] = []
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -234,32 +243,42 @@ class Connection:
             log.warning("%s: not everything was sent: %s", self.address, second)
 
     def __del__(self) -> None:
-        if hasattr(self, "_publisher") and not self._link.closed.is_set():
+        if hasattr(self, "_publisher") and not forks.is_forked() and not self._link.closed.is_set():
             # On a thread of its own, since this one may be anywhere, holding any lock.
             with suppress(RuntimeError):  # Python is ending
                 threading.Thread(target=self._shut, name="stafeta-closing", daemon=True).start()
 
     # --- what the asyncio twin needs too
 
-    def _transaction(self, producer: str, counter: int) -> Transaction:
-        transaction = Transaction(self._link, producer, counter, self._forget)
+    def _transaction(self, producer: str, counter: int, attempt: int | None) -> Transaction:
+        transaction = Transaction(self._link, producer, counter, attempt, self._forget)
         self._open.add(transaction)
         return transaction
 
     def _forget(self, one: Producer | Subscription | Transaction) -> None:
         self._open.discard(one)
 
-    def _unfinished(self) -> list[Producer | Subscription]:
-        return [one for one in self._open if isinstance(one, Producer | Subscription)]
+    def _unfinished(self) -> list[Producer | Subscription | Publisher]:
+        if forks.is_forked() or self._link.closed.is_set():
+            return []
+        return [*(one for one in self._open if isinstance(one, Producer | Subscription)), self._publisher]
+
+    def _forked(self) -> None:
+        _connections.discard(self)
+        for one in self._open:
+            if isinstance(one, Producer):
+                one._rows.be_alarmed()
 
     def _shut(self) -> None:
+        if forks.is_forked():
+            return
         for one in tuple(self._open):
             if isinstance(one, Reading):
                 self._end(one)
             else:
                 one._end()
         self._link.close()
-        self._publisher.close()
+        self._publisher._end()
         _connections.discard(self)
 
     def _producer(
@@ -306,7 +325,7 @@ class Connection:
         self._link.check()
         bookmark = Bookmark(filter, client=name, start=start, columns=columns, follow=follow)
         reading = Reading(self._link, bookmark)
-        acks = None if name is None else Acks(self._link, reading.bell, name, filter)
+        acks = None if name is None else Acks(self._link, reading.bell, name, filter, lambda: bookmark.log)
         subscription = Subscription(self._link, reading, acks, self._forget)
         self._open.add(subscription)
         return subscription
@@ -315,6 +334,13 @@ class Connection:
 def check_start(start: str) -> None:
     if start not in ("latest", "earliest"):
         raise ConfigError(f"A subscription starts at 'latest' or 'earliest', not {start!r}.")
+
+
+def portions(done: Mapping[str, int]) -> Iterator[list[list[object]]]:
+    """What acknowledges everything below these offsets, in requests that are not too large."""
+    ranges: list[list[object]] = [[topic, None, offset] for topic, offset in done.items()]
+    for start in range(0, len(ranges), MAX_RANGES):
+        yield ranges[start : start + MAX_RANGES]
 
 
 _connections: WeakSet[Connection] = WeakSet()
@@ -331,4 +357,7 @@ def _close_all() -> None:
     deadline = time.monotonic() + _LEAVING
     for thread in threading.enumerate():
         if thread.name.startswith("stafeta-"):
-            thread.join(left(deadline))
+            while thread.ident is None and left(deadline):  # Ctrl-C came while it was being started
+                time.sleep(0.001)
+            if thread.ident is not None:
+                thread.join(left(deadline))

@@ -40,7 +40,24 @@ def batches(data: Data, kind: str | None = None) -> list[pa.RecordBatch]:
         raise InvalidMessage(
             f"{shown(data)} is a {type(data).__name__}; publish a list of messages, or Arrow data."
         )
-    return list(of_rows(list(data), kind))
+    rows = list(data)
+    try:
+        return list(of_rows(rows, kind))
+    except InvalidMessage as error:
+        at, why = first_wrong(rows)
+        raise InvalidMessage(
+            f"Message {at + 1} of {len(rows)} is refused, and all with it: {why or error}"
+        ) from None
+
+
+def first_wrong(rows: Sequence[Any]) -> tuple[int, InvalidMessage | None]:
+    """The place of the first row that cannot be a message, and why; how many there are, where there is none."""
+    for at, row in enumerate(rows):
+        try:
+            one_batch([row])
+        except InvalidMessage as error:
+            return at, error
+    return len(rows), None
 
 
 def of_rows(rows: Sequence[Any], kind: str | None = None) -> Iterator[pa.RecordBatch]:
@@ -66,10 +83,10 @@ def one_batch(rows: Sequence[Any], kind: str | None = None) -> pa.RecordBatch:
                 return pa.RecordBatch.from_arrays([payloads, kinds], ["payload", "kind"])
     except UnicodeEncodeError as error:
         raise InvalidMessage(
-            f"A message has half a surrogate pair in it, which UTF-8 cannot carry: {error}."
+            f"It has half a surrogate pair in it, which UTF-8 cannot carry: {error}."
         ) from None
     except OverflowError:
-        raise InvalidMessage("A message has more than 2 GB; that is too large.") from None
+        raise InvalidMessage("It has more than 2 GB; that is too large.") from None
     if kind is None:
         return pa.RecordBatch.from_arrays([payloads], ["payload"])
     return pa.RecordBatch.from_arrays([payloads, _kinds(kind, len(rows))], ["payload", "kind"])

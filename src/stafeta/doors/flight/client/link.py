@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 
 from pyarrow import flight
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.address import checked
 from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
 from stafeta.doors.flight.client.tls import Tls
@@ -74,6 +75,7 @@ class Link:
     def open(self) -> flight.FlightClient:
         """A connection of its own. It is made when it is first used."""
         self.check()
+        forks.use_grpc()
         return flight.FlightClient(self.address, generic_options=list(_OPTIONS), **self._tls)
 
     def options(self, timeout: float | None = None) -> flight.FlightCallOptions:
@@ -81,7 +83,8 @@ class Link:
         return flight.FlightCallOptions(timeout=timeout, headers=self._headers)
 
     def check(self) -> None:
-        """Raises where the link was closed."""
+        """Raises where the link was closed, or is another process's."""
+        forks.check_grpc()
         if self.closed.is_set():
             raise Disconnected(f"The connection to the broker at {self.address} was closed; make a new one.")
 
@@ -116,14 +119,11 @@ class Link:
     def log_trouble(self, error: StafetaError, pause: float) -> None:
         log.warning("%s: %s. Trying again in %.1f s.", self.address, str(error).rstrip("."), pause)
 
-    def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
+    def describe(self, command: Mapping[str, object]) -> "Future[flight.FlightInfo]":
         """What the broker says of a topic or filter (get_flight_info)."""
         self.check()
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-        info: flight.FlightInfo = spawn(
-            self._insist, lambda client, options: client.get_flight_info(descriptor, options)
-        ).result()
-        return info
+        return spawn(self._insist, lambda client, options: client.get_flight_info(descriptor, options))
 
     def insist(self, action: str, body: Mapping[str, object]) -> list[dict[str, Any]]:
         """The same for a thread that nobody interrupts."""

@@ -54,3 +54,7 @@ def subscription_infos(results: list[dict[str, Any]]) -> list[SubscriptionInfo]:
         )
         for result in results
     ]
+
+
+def floors(results: list[dict[str, Any]]) -> dict[str, int]:
+    return {result["topic"]: result["floor"] for result in results}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Self
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.bell import Waiting
 from stafeta.doors.flight.client.link import Link, log
 from stafeta.doors.flight.client.rows import Rows
@@ -100,7 +101,7 @@ class Producer:
 
     @property
     def _closed(self) -> bool:
-        return self._rows.closed
+        return self._rows.closed or forks.is_forked()
 
     def _room(self) -> Waiting[None]:
         return self._shipper.waiting(self._rows.has_room, self._rows.order)
@@ -114,9 +115,18 @@ class Producer:
         if order.acknowledged < target:
             rows.hurry = max(rows.hurry, target)
             self._shipper.wake()
-        yield from self._shipper.waiting(lambda: order.acknowledged >= target, order, timeout)
+        # What comes before a message that cannot be sent is, before that is told.
+        yield from self._shipper.waiting(
+            lambda: order.acknowledged >= target or (rows.failure is not None and not order.parcels),
+            order,
+            timeout,
+        )
+        if rows.failure is not None:
+            raise rows.failure.with_traceback(None)
 
     def _end(self) -> None:
+        if forks.is_forked():
+            return
         with self._bell.lock:
             self._rows.close()
             self._shipper.close()

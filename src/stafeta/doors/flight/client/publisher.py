@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from uuid import uuid4
 
-from stafeta.doors.flight.client.bell import Bell, Waiting
+from stafeta.doors.flight.client.bell import Waiting
 from stafeta.doors.flight.client.data import Data, batches, by_topic
 from stafeta.doors.flight.client.link import Link
 from stafeta.doors.flight.client.orders import Order
@@ -25,10 +25,7 @@ class Published:
 class Publisher:
     def __init__(self, link: Link) -> None:
         self._shipper = Shipper(link, {"producer": f"{uuid4().hex}"})
-
-    @property
-    def bell(self) -> Bell:
-        return self._shipper.bell
+        self._bell = self._shipper.bell
 
     def publishing(self, topic: str | None, data: Data, kind: str | None) -> Waiting[Published]:
         """Hand over what there is, and wait until it is stored."""
@@ -41,7 +38,7 @@ class Publisher:
             else [p for one in found for p in by_topic(one)]
         )
         order = Order()
-        with self.bell.lock:
+        with self._bell.lock:
             for name, batch in parts:
                 self._shipper.add(order, name, batch)
         return self._waiting(order, len({name for name, _ in parts}) == 1)
@@ -52,6 +49,16 @@ class Publisher:
             return Published(None, None, order.acknowledged)
         return Published(order.first, order.last, order.acknowledged)
 
-    def close(self) -> None:
-        with self.bell.lock:
+    def close(self, timeout: float | None = None) -> None:
+        """Wait for what nobody waits for any more, not longer than so many seconds, and end."""
+        try:
+            self._bell.wait(self._finishing(timeout))
+        finally:
+            self._end()
+
+    def _finishing(self, timeout: float | None) -> Waiting[None]:
+        return self._shipper.waiting(lambda: not self._shipper.parcels, Order(), timeout)
+
+    def _end(self) -> None:
+        with self._bell.lock:
             self._shipper.close()

@@ -8,6 +8,7 @@
    is there.
 """
 
+import json
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import flight
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.bell import Bell, Waiting
 from stafeta.doors.flight.client.bookmark import Bookmark
 from stafeta.doors.flight.client.link import Link, Pauses, log, spawn
@@ -75,8 +77,19 @@ class Reading:
             self._start()
             yield self._patience(began)
 
+    def restart(self) -> None:
+        """Begin anew, as if nothing had been read. The bell is not held."""
+        with self.bell.lock:
+            self._inbox.clear()
+            self._size = 0
+            self._schema = self._failure = None
+            self.bookmark.restart()
+            self._leave_behind()
+
     def close(self) -> None:
         """End the stream. The bell is not held."""
+        if forks.is_forked():
+            return
         with self.bell.lock:
             self._ended = True
             self._inbox.clear()
@@ -161,10 +174,10 @@ class Reading:
                 return True
             while not self.bookmark.done:
                 try:
-                    batch = reader.read_chunk().data
+                    chunk = reader.read_chunk()
                 except StopIteration:
                     break
-                if not self._put(batch, turn):
+                if chunk.data is not None and not self._put(chunk.data, _mark(chunk.app_metadata), turn):
                     return True
             else:
                 reader.cancel()
@@ -202,7 +215,8 @@ class Reading:
             if turn != self._turn:
                 return False
             self.bookmark.has_begun = True
-            self._schema = schema
+            self.bookmark.log = (schema.metadata or {}).get(b"mark", b"").decode()
+            self._schema = schema.remove_metadata()
             self._progress = time.monotonic()
             if self._trouble is not None:
                 mark = self.bookmark.mark
@@ -217,7 +231,7 @@ class Reading:
             self.bell.ring()
         return True
 
-    def _put(self, batch: pa.RecordBatch | None, turn: int) -> bool:
+    def _put(self, batch: pa.RecordBatch, mark: str, turn: int) -> bool:
         """Put a batch into the inbox when there is room; False where nobody wants it any more."""
         with self.bell.lock:
             self._progress = time.monotonic()
@@ -225,7 +239,8 @@ class Reading:
                 self.bell.pause(None)
             if turn != self._turn:
                 return False
-            fresh = None if batch is None else self.bookmark.fresh(batch)
+            fresh = self.bookmark.fresh(batch)
+            self.bookmark.log = mark
             self._progress = time.monotonic()
             if fresh is not None:
                 self._inbox.append(fresh)
@@ -252,3 +267,8 @@ class Reading:
             while turn == self._turn and (left := until - time.monotonic()) > 0:
                 self.bell.pause(left)
             return turn == self._turn
+
+
+def _mark(metadata: pa.Buffer | None) -> str:
+    """The mark of the log that came with a batch."""
+    return "" if metadata is None else str(json.loads(metadata.to_pybytes())["mark"])

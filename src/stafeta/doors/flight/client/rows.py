@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.data import PIECE, of_arrow, of_rows, one_batch
 from stafeta.doors.flight.client.orders import Order
 from stafeta.doors.flight.client.shipper import Shipper
@@ -30,6 +31,7 @@ class Rows:
 
     def __init__(self, topic: str, batch_rows: int, linger: float, max_memory: int, kind: str | None) -> None:
         self.order = Order()
+        self.failure: StafetaError | None = None  # why no batch can be made any more
         self.closed = False
         self.crowded = False
         self.hurry = 0  # up to this row, do not linger
@@ -68,18 +70,30 @@ class Rows:
             raise InvalidMessage(f"{shown(payloads)} is one message; send it, or give a list of messages.")
         self.check()
         iterator = iter(payloads)
+        given = 0
         while portion := list(islice(iterator, self._batch_rows)):
-            size = _size(portion)
-            if len(portion) == self._batch_rows:
-                batches = self._batches(portion, size)
+            wrong = None
+            try:
+                size = _size(portion)
+                if full := len(portion) == self._batch_rows:
+                    batches = self._batches(portion, size)
+                else:
+                    _check_text(portion)
+            except InvalidMessage as error:
+                portion, wrong = _before(portion, error)
+                size, full = _size(portion), False
+            given += len(portion)
+            if full:
                 with self._cutting:
                     self._cut_all()
                     self._add(batches, len(portion), 0)
                 yield not self.has_room()
-            else:
+            elif portion:
                 self._in += size
                 self._list.extend(portion)
                 yield self._ring()
+            if wrong is not None:
+                raise InvalidMessage(f"Message {given + 1} is not taken, and none after it: {wrong}")
 
     def write(self, data: Any) -> bool:
         """Take Arrow data; whether there is no more room."""
@@ -93,6 +107,7 @@ class Rows:
     @property
     def taken(self) -> int:
         """How many rows were taken."""
+        forks.check_grpc()
         with self._cutting:
             return self._cut_rows + len(self._list)
 
@@ -101,17 +116,25 @@ class Rows:
 
     def check(self) -> None:
         """Raises where nothing more can be taken."""
+        forks.check_grpc()
         if self.closed:
             raise Disconnected(f"The producer on {self._topic!r} was closed; make a new one.")
         self.order.check()
+        if self.failure is not None:
+            raise self.failure.with_traceback(None)
 
     def close(self) -> None:
         """Take nothing more. The bell is held."""
         self.closed = True
+        self.be_alarmed()
+
+    def be_alarmed(self) -> None:
+        """Let the next row ring."""
         self._alarm = self._full = 0
 
     def _ring(self) -> bool:
         """Wake the thread that sends; whether there is no more room."""
+        forks.check_grpc()
         with self.shipper.bell.lock:
             self.check()
             self._alarm = self._in + PIECE // 4
@@ -122,10 +145,10 @@ class Rows:
     # --- becoming batches: what the shipper asks for
 
     def due(self) -> float | None:
-        self._alarm = self._full = 0  # from here on the next row rings
+        self.be_alarmed()
         self.crowded = False
         rows = len(self._list)
-        if not rows or self.order.error is not None:
+        if not rows or self.order.error is not None or self.failure is not None:
             self._since = None
             return None
         now = time.monotonic()
@@ -147,7 +170,9 @@ class Rows:
             self._cut()
 
     def fail(self, error: StafetaError) -> None:
-        self.order.error = error
+        self.failure = error
+        self._list.clear()
+        self._out = self._in
 
     def _cut_all(self) -> None:
         while self._list:
@@ -159,10 +184,21 @@ class Rows:
         if not portion:
             return
         self._since = None
-        size = _size(portion)
-        batches = self._batches(portion, size)
+        wrong: InvalidMessage | None = None
+        try:
+            size = _size(portion)
+            batches = self._batches(portion, size)
+        except InvalidMessage as error:
+            portion, why = _before(portion, error)
+            size = _size(portion)
+            batches = list(of_rows(portion, self._kind))
+            wrong = InvalidMessage(
+                f"Message {self._cut_rows + len(portion) + 1} of this producer is not sent, and none after it: {why}"
+            )
         del self._list[: len(portion)]
         self._add(batches, len(portion), size)
+        if wrong is not None:
+            raise wrong
 
     def _batches(self, portion: list[str | bytes], size: int) -> list[pa.RecordBatch]:
         if size < PIECE:
@@ -179,6 +215,28 @@ class Rows:
             self._out += size
             if not self._list:
                 self._out = self._in  # several threads that append may have miscounted
+
+
+def _check_text(rows: list[str | bytes]) -> None:
+    """Refuses text that cannot be encoded; cheaper than to make a batch."""
+    try:
+        b"".join(rows)  # type: ignore[arg-type]
+    except TypeError:
+        try:
+            "".join(rows).encode()  # type: ignore[arg-type]
+        except (TypeError, UnicodeEncodeError):  # bytes are among them, or it is refused
+            one_batch(rows)
+
+
+def _before(rows: list[str | bytes], error: InvalidMessage) -> tuple[list[str | bytes], InvalidMessage]:
+    """The rows before the first that is no message, and what is wrong with that one."""
+    for at, row in enumerate(rows):
+        try:
+            _size([row])
+            one_batch([row])
+        except InvalidMessage as wrong:
+            return rows[:at], wrong
+    raise error
 
 
 def _size(rows: list[str | bytes]) -> int:

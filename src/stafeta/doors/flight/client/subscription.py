@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.acks import Acks
 from stafeta.doors.flight.client.bell import Waiting
 from stafeta.doors.flight.client.bookmark import COLUMNS
 from stafeta.doors.flight.client.link import Link, log
 from stafeta.doors.flight.client.producer import HASTE
 from stafeta.doors.flight.client.reading import Reading
-from stafeta.errors import Disconnected, StafetaError
+from stafeta.errors import DataLoss, Disconnected, StafetaError
 
 
 class Message(NamedTuple):
@@ -94,7 +95,8 @@ class Subscription:
     again what was not acknowledged. Within one life nothing comes twice. Without a name it begins anew each time.
 
     Raises `NoReply` where the broker is not there for `timeout` seconds; the loop may be begun again then. Raises
-    `TakenOver` where another program took the name over.
+    `TakenOver` where another program took the name over, and `DataLoss` where the broker has lost messages that came
+    before: `accept_loss` goes on then.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Subscription:
         self._bell = reading.bell
         self._acks = acks
         self._forget = forget
-        self._closed = False
+        self._is_closed = False
 
     def __iter__(self) -> Iterator[Received]:
         return self
@@ -120,6 +122,13 @@ class Subscription:
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every acknowledgement so far is on the broker's disk; not longer than so many seconds."""
         self._bell.wait(self._finishing(timeout))
+
+    def accept_loss(self) -> None:
+        """After `DataLoss`, go on with what the broker has. A durable subscription goes on from where the broker's
+        cursor is now, and is made again where that is lost too; one without a name begins anew."""
+        if self._acks is not None:
+            self._link.ask("subscribe", self._body())
+        self._bell.wait(self._restarting())
 
     def close(self, timeout: float | None = None) -> None:
         """`flush`, and end. May be repeated; `with` does it too. A durable subscription stays at the broker."""
@@ -147,20 +156,39 @@ class Subscription:
     def _next(self) -> Waiting[Received | None]:
         if self._closed:
             raise Disconnected(f"The subscription to {self.filter!r} was closed; make a new one.")
-        if self._acks is not None:
-            self._acks.check()
-        raw = yield from self._reading.next()
+        try:
+            if self._acks is not None:
+                self._acks.check()
+            raw = yield from self._reading.next()
+        except DataLoss as error:
+            raise DataLoss(f"{error} accept_loss() goes on with what it has.") from None
         if raw is None:
             return None
         bookmark = self._reading.bookmark
         return Received(bookmark.shown(raw), raw, self._acks, bookmark.what if bookmark.one_topic else None)
 
+    def _body(self) -> dict[str, object]:
+        bookmark = self._reading.bookmark
+        return {"client": bookmark.client, "filter": bookmark.what, "from": bookmark.start}
+
+    def _restarting(self) -> Waiting[None]:
+        if self._acks is not None:
+            self._acks = self._acks.renewed()
+        self._reading.restart()
+        yield from self._reading.opening()
+
     def _finishing(self, timeout: float | None) -> Waiting[None]:
         if self._acks is not None:
             yield from self._acks.flushing(timeout)
 
+    @property
+    def _closed(self) -> bool:
+        return self._is_closed or forks.is_forked()
+
     def _end(self) -> None:
-        self._closed = True
+        if forks.is_forked():
+            return
+        self._is_closed = True
         self._reading.close()
         if self._acks is not None:
             with self._bell.lock:

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self
 
+from stafeta.doors import forks
 from stafeta.doors.flight.client.bell import Waiting
 from stafeta.doors.flight.client.data import Data, batches, by_topic
 from stafeta.doors.flight.client.link import Link, log
@@ -19,14 +20,22 @@ class Transaction:
     """Made by `Connection.transaction`. What is written is durable, but seen by nobody until `commit`.
 
     `with` commits in the end, and aborts where it is left by an error. A producer commits its transactions in order, by
-    their counters: a program that was killed asks for one anew, and gets the one that was not committed again.
+    their counters: a program that was killed asks for one anew, and gets the one that was not committed again, empty.
+    Raises `TakenOver` where another program has begun it anew.
     """
 
     def __init__(
-        self, link: Link, producer: str, counter: int, forget: "Callable[[Transaction], None]"
+        self,
+        link: Link,
+        producer: str,
+        counter: int,
+        attempt: int | None,
+        forget: "Callable[[Transaction], None]",
     ) -> None:
         self.producer = producer
         self.counter = counter
+        self.attempt = attempt
+        """Which beginning of it this is; workers that join it name it too."""
         self.parts: list[str] = []
         """The parts that were written here."""
         self._link = link
@@ -65,8 +74,7 @@ class Transaction:
 
     def _shipper(self, part: str) -> Shipper:
         if part not in self._shippers:
-            stage = {"producer": self.producer, "counter": self.counter, "part": part}
-            self._shippers[part] = Shipper(self._link, {"stage": stage})
+            self._shippers[part] = Shipper(self._link, {"stage": {**self._names(), "part": part}})
             self.parts.append(part)
         return self._shippers[part]
 
@@ -81,16 +89,25 @@ class Transaction:
     def _committing(self, parts: Sequence[str] | Mapping[str, int] | None) -> "Future[list[dict[str, Any]]]":
         self._end()
         named = self.parts if parts is None else parts
-        body = {"producer": self.producer, "counter": self.counter, "parts": named}
-        return self._link.start("commit", body)
+        return self._link.start("commit", {**self._names(), "parts": named})
 
     def _aborting(self) -> "Future[list[dict[str, Any]]]":
         self._end()
-        return self._link.start("abort", {"producer": self.producer, "counter": self.counter})
+        return self._link.start("abort", self._names())
+
+    def _names(self) -> dict[str, Any]:
+        names: dict[str, Any] = {"producer": self.producer, "counter": self.counter}
+        return names if self.attempt is None else {**names, "attempt": self.attempt}
 
     def _end(self) -> None:
         """Nothing more is written. The bells are not held."""
+        forks.check_grpc()
         self._forget(self)
         for shipper in self._shippers.values():
             with shipper.bell.lock:
                 shipper.close()
+
+
+def begun(answer: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """The counter and the attempt of a transaction that the broker has begun."""
+    return int(answer[0]["counter"]), int(answer[0]["attempt"])

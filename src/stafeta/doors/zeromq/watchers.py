@@ -1,0 +1,125 @@
+"""Watching: clients that ask for what is published from now on, and for which nothing is kept.
+
+1. A watcher is a feed. ZeroMQ does not tell when a connection ends, so a watcher that has not asked for a minute ends,
+   and one that is too far behind ends at once; the next time it asks it is told so.
+2. What was handed out is gone: if the reply is lost, so are its messages.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from stafeta.broker import Broker
+from stafeta.doors.zeromq.codec import Watch
+from stafeta.errors import Lagging, StoreError
+from stafeta.message import Batch
+from stafeta.names import check_client
+
+IDLE = 60.0  # seconds without a request, after which a watcher is taken for gone
+SWEEP = 5.0  # seconds between two looks
+OVERHEAD = 100  # bytes that a message takes in a reply beside its payload, roughly: an empty one is not free
+PREFIX = "watch/"  # what their names begin with at the broker
+
+
+class Watcher:
+    def __init__(self, broker: Broker, client: str) -> None:
+        self.news = asyncio.Event()
+        self.feed = broker.feed(client, self.news.set)
+        self.filters: set[str] = set()
+        self.asking = 0
+        self.asked = 0.0
+        self._ended: Lagging | None = None  # to be told when it asks
+
+    def end_if_lagging(self) -> None:
+        """Hold nothing more for it where it is too far behind."""
+        if self.feed.lagging is not None:
+            self._ended = self.feed.lagging
+            self.feed.close()
+
+    def subscribe(self, filters: Sequence[str]) -> None:
+        if self._ended is not None:
+            raise self._ended
+        for filter_ in filters:
+            if filter_ not in self.filters:
+                self.feed.subscribe(filter_, durable=False)
+                self.filters.add(filter_)
+
+    async def next(self, size: int, wait: float) -> list[Batch]:
+        """Messages of about `size` bytes, or none after `wait` seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait or None):
+                while True:
+                    self.news.clear()
+                    batches = self.feed.take(size, OVERHEAD)
+                    if batches is None:
+                        batches = await self.feed.read(size, OVERHEAD)
+                    if batches:
+                        self.feed.done(self.feed.spans(batches))
+                        return batches
+                    if not self.feed.ready:
+                        if not wait:
+                            break
+                        await self.news.wait()
+        return []
+
+
+class Watchers:
+    """Those of one door."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._watchers: dict[str, Watcher] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def ask(self, request: Watch, size: int) -> list[Batch]:
+        """What there is for a client, which is made a watcher where it is none."""
+        name = PREFIX + request.client
+        if not request.filters:
+            self._end(name)
+            return []
+        check_client(name)
+        watcher = self._watchers.get(name)
+        if watcher is None:
+            watcher = self._watchers[name] = Watcher(self._broker, name)
+            if self._timer is None:
+                self._timer = self._loop.call_later(SWEEP, self._sweep)
+        watcher.asking += 1
+        try:
+            known = len(watcher.filters)
+            watcher.subscribe(request.filters)
+            if len(watcher.filters) > known:
+                await self._durable(name)
+            return await watcher.next(size, request.wait)
+        except Lagging:
+            self._end(name)
+            raise
+        finally:
+            watcher.asking -= 1
+            watcher.asked = self._loop.time()
+
+    async def _durable(self, name: str) -> None:
+        try:
+            await asyncio.shield(self._broker.receipt())
+        except StoreError:
+            self._end(name)  # its subscriptions were undone: it begins anew when it asks again
+            raise
+
+    def _sweep(self) -> None:
+        for name, watcher in list(self._watchers.items()):
+            watcher.end_if_lagging()
+            if not watcher.asking and self._loop.time() - watcher.asked > IDLE:
+                self._end(name)
+        self._timer = self._loop.call_later(SWEEP, self._sweep) if self._watchers else None
+
+    def close(self) -> None:
+        """End all of them."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for name in list(self._watchers):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        watcher = self._watchers.pop(name, None)
+        if watcher is not None:
+            watcher.feed.close()
