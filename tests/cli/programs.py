@@ -10,6 +10,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from stafeta.addresses import Address
 from tests.waiting import PATIENCE, wait_until
 
 _FAREWELL = 5.0
@@ -97,9 +98,9 @@ class Program:
 class DevicesServer(Program):
     """`stafeta devices server`, on any free port unless told otherwise."""
 
-    def __init__(self, *options: str, port: int = 0) -> None:
+    def __init__(self, *options: str, port: int = 0, host: str = "127.0.0.1") -> None:
         super().__init__("devices", "server", str(port), *options)
-        listening = "devices: listening on 127.0.0.1:"
+        listening = f"devices: listening on {Address(host, 0)}"[:-1]
         try:
             wait_until(lambda: listening in self.errors or self.process.poll() is not None)
             self.port = int(self.errors.partition(listening)[2].split()[0])

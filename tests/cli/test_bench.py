@@ -23,6 +23,8 @@ from tests.cli.conftest import Stafeta
 from tests.cli.programs import Program
 from tests.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "127.0.0.1:1"
 
 

@@ -20,6 +20,8 @@ from tests.cli.conftest import Stafeta
 from tests.cli.programs import Program
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 
 class Catcher:
     """Where readings go."""

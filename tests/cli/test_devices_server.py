@@ -19,6 +19,8 @@ from tests.cli.conftest import Stafeta
 from tests.cli.programs import DevicesServer, Program
 from tests.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def server() -> Iterator[DevicesServer]:

@@ -13,6 +13,8 @@ from stafeta.pipeline.runner.reports import CONTROL, Report
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "grpc://127.0.0.1:9"
 
 

@@ -7,7 +7,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-from stafeta import __version__
 from stafeta.cli import exits, serve
 from stafeta.config import Config
 from stafeta.config.options import OPTIONS
@@ -86,10 +85,6 @@ def test_an_unknown_command_or_none_is_wrong_usage() -> None:
     assert stafeta().returncode == exits.USAGE
     assert stafeta("serv").returncode == exits.USAGE
     assert stafeta("serve", "--chec").returncode == exits.USAGE
-
-
-def test_it_tells_its_version() -> None:
-    assert stafeta("--version").stdout == f"stafeta {__version__}\n"
 
 
 def test_a_reader_that_leaves_is_no_fault() -> None:

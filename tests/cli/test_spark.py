@@ -29,7 +29,7 @@ STAFETA = ("-m", "stafeta")
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that holds two topics."""
-    options = ("--set", 'topics."#".keep=1d')
+    options = ("--set", 'topics."#".keep=36500d')
     with BrokerProcess(tmp_path / "data", *options, doors=("flight",)) as process:
         with package.connect(address(process)) as connection:
             connection.publish("hall/a", ["20.5", "21.5"], kind="float")

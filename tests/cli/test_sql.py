@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE, wait_until
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that holds two topics."""
-    options = ("--set", 'topics."#".keep=1d')
+    options = ("--set", 'topics."#".keep=36500d')
     with BrokerProcess(tmp_path / "data", *options, doors=("flight",)) as process:
         host, port = process.door("flight")
         with package.connect(f"grpc://{host}:{port}") as connection:

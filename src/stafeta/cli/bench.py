@@ -159,20 +159,23 @@ def _clients(flag: str, text: str) -> int:
 
 
 def _address(door: "Door", text: str) -> str:
+    from contextlib import suppress
+
+    from stafeta.addresses import read
     from stafeta.errors import ConfigError
 
     scheme, _, place = text.rpartition("://")
-    host, _, port = place.rpartition(":")
-    if scheme not in ("", door.scheme) or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ConfigError(
-            f"--address is HOST:PORT or {door.scheme}://HOST:PORT, with the port of the door; {text!r} is not."
-        )
-    return place
+    with suppress(ConfigError):
+        if scheme in ("", door.scheme) and (address := read(place)).port:
+            return str(address)
+    raise ConfigError(
+        f"--address is HOST:PORT or {door.scheme}://HOST:PORT, with the port of the door; {text!r} is not."
+    )
 
 
 def _topic(door: str, name: str) -> str:
-    from stafeta.broker.names import check_name
     from stafeta.errors import ConfigError, InvalidName
+    from stafeta.names import check_name
 
     try:
         check_name(name)

@@ -10,12 +10,13 @@ from stafeta.errors import ConfigError
 if TYPE_CHECKING:
     from stafeta.doors.zeromq.client import Client
 
+_LONGEST_NAME = 40  # characters
 _ADDRESS = "tcp://127.0.0.1:9001"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that every command with a broker has."""
-    group = parser.add_argument_group("broker")
+def add_options(parser: argparse.ArgumentParser, title: str = "broker") -> None:
+    """Adds the options that every command with a broker has, before its name or behind it."""
+    group = parser.add_argument_group(title)
     group.add_argument(
         "--broker", metavar="ADDRESS", help=f"address of the broker (STAFETA_BROKER; {_ADDRESS})"
     )
@@ -76,4 +77,11 @@ def _client(options: argparse.Namespace, role: str | None) -> "Client":
         state_folder(options) / place / role if role else None,
         timeout=options.timeout,
         retries=options.retries,
+        name=_known_as(options.client),
     )
+
+
+def _known_as(client: str) -> str:
+    """What the client is called by people who look at the broker."""
+    letters = f"{client}@{os.uname().nodename}"[:_LONGEST_NAME]
+    return "".join(letter if letter.isalnum() or letter in "._@-" else "_" for letter in letters)

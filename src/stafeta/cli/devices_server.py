@@ -26,6 +26,10 @@ def run(options: argparse.Namespace, port: int) -> int:
         signal.signal(number, _pass_on)
     with _folder(options.data) as folder:
         config = _config(options, port, folder)
+        from stafeta.doors.devices.sockets import bind
+
+        # Before all the rest is imported, which takes its time: whoever connects meanwhile waits to be accepted.
+        bound = [bind(address.host, address.port) for address in config.addresses(config.devices.listen)]
         from stafeta.server import run as run_server
 
         output = Output()
@@ -35,7 +39,7 @@ def run(options: argparse.Namespace, port: int) -> int:
                 output.write(line.encode() + b"\n")
 
         threading.Thread(target=_wait_for_exit, daemon=True).start()
-        code = run_server(config, lambda: config, observer)
+        code = run_server(config, lambda: config, observer, bound)
         output.finish(_FAREWELL)
     return code
 

@@ -1,5 +1,6 @@
 """Numbers that somebody wrote as an argument."""
 
+import argparse
 import re
 
 from stafeta.errors import ConfigError
@@ -13,6 +14,17 @@ def positive(flag: str, text: str) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise ConfigError(f"{flag} must be a number above 0, not {text!r}.")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time of 0 or more seconds, as an option's type."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, not {text!r}")
     return value
 
 

@@ -12,6 +12,8 @@ import time
 from contextlib import suppress
 from typing import Final
 
+from stafeta.cli.streams import Unwritable, write_some
+
 _PIECE: Final = select.PIPE_BUF
 
 
@@ -24,7 +26,7 @@ class Output:
         self._changed = threading.Condition()
         self._lines: list[bytes] = []
         self._size = 0  # of what has not been written
-        self._error: OSError | None = None
+        self._error: Unwritable | None = None
         self._bell, self._ringer = os.pipe()
         os.set_blocking(self._ringer, False)
         threading.Thread(target=self._run, daemon=True).start()
@@ -52,7 +54,7 @@ class Output:
                 self._changed.notify_all()
 
     def check(self) -> None:
-        """Raises what made writing fail."""
+        """Raises `Unwritable` where writing failed."""
         if select.select([self._bell], [], [], 0)[0]:
             os.read(self._bell, 64)
         if self._error is not None:
@@ -79,7 +81,7 @@ class Output:
                     self._lines.clear()
                 self._write_out(text)
                 self._ring()
-        except OSError as error:
+        except Unwritable as error:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
@@ -90,11 +92,7 @@ class Output:
         while at < len(text):
             end = at + _PIECE
             end = len(text) if end >= len(text) else text.rfind(b"\n", at, end) + 1 or end
-            try:
-                written = os.write(self._descriptor, text[at:end])
-            except BlockingIOError:  # whoever started the program has made it so
-                select.select([], [self._descriptor], [])
-                continue
+            written = write_some(self._descriptor, text[at:end])
             at += written
             with self._changed:
                 self._size -= written

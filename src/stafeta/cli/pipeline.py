@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from stafeta.cli.configured import add_configuration, add_spark, configuration
+from stafeta.cli.parser import Parser
 
 _PATIENCE = 60.0
 
@@ -97,7 +98,7 @@ def _add_once(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="do what there is to do now, and end")
 
 
-class _JobParser(argparse.ArgumentParser):
+class _JobParser(Parser):
     """Has the options of the jobs that are named, too."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from stafeta.cli import connection, exits
+from stafeta.cli.handover import Handover
 from stafeta.cli.messages import subscribed, text_or_bytes, unsubscribed
 from stafeta.cli.rendering import message_line, say, topic_lines, write
 from stafeta.errors import StafetaError
@@ -129,8 +130,10 @@ class Shell:
         if message is None:
             say(f"No message on {topic}.", self._json, topic=topic, id=None)
             return
-        write([message_line(message, self._json)])
-        client.ack(message)
+        output = Handover()
+        if output.give([message_line(message, self._json) + b"\n"]):
+            client.ack(message)
+        output.check_written()
 
     def _put(self, rest: str) -> None:
         topic, space, data = rest.partition(" ")

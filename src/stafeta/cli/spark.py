@@ -144,8 +144,8 @@ def _address(text: str) -> str:
 
 
 def _filters(text: str) -> str:
-    from stafeta.broker.names import check_filter
     from stafeta.errors import ConfigError, InvalidName
+    from stafeta.names import check_filter
 
     names = [name.strip() for name in text.split(",")]
     try:
