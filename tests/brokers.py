@@ -3,26 +3,74 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.fork_server import FORKS, Program
-from tests.waiting import PATIENCE
+import pytest
 
-_LISTENING = re.compile(r"(\w+): listening on (\S+):(\d+)$")
+from stafeta.addresses import Address
+from tests.fork_server import FORKS, Program
+from tests.soundness import assert_sound
+from tests.waiting import PATIENCE, wait_until
+
+_LISTENING = re.compile(r"(\w+): listening on (?:tcp://)?\[?([^\]\s]+)\]?:(\d+)$")
+IPV6 = True
+try:
+    with socket.socket(socket.AF_INET6) as _probe:
+        _probe.bind(("::1", 0))
+except OSError:
+    IPV6 = False
+needs_ipv6 = pytest.mark.skipif(not IPV6, reason="this machine has no IPv6")
 _DOORS = ("devices", "flight", "frames")  # beside ZeroMQ's, which is always open
 
 
-class BrokerProcess:
-    """`stafeta serve` on a folder. Starts on any free ports, and after that always on the same ones."""
+class Doors:
+    """Where clients find a broker: on one of the hosts that it listens on."""
 
-    def __init__(self, data: Path, *options: str, doors: tuple[str, ...] = ()) -> None:
+    def __init__(self, data: Path, places: dict[str, dict[str, int]], host: str, through: str = "") -> None:
         self.data = data
+        self._places = places  # ports, by door and by host
+        self._host = host
+        self._through = through
+
+    @property
+    def address(self) -> str:
+        """Where its ZeroMQ door listens; the same after a restart."""
+        return f"tcp://{Address(*self.door('zeromq'))}"
+
+    def door(self, name: str) -> tuple[str, int]:
+        """Where a door listens, as host and port; the same after a restart."""
+        places = self._places[name]
+        assert places, "the broker has never listened"
+        host = self._host or next(iter(places))
+        return self._through or host, places[host]
+
+    def at(self, host: str, through: str = "") -> "Doors":
+        """The same broker, on another of its hosts. Where that stands for many, `through` is the one to go to."""
+        return Doors(self.data, self._places, host, through)
+
+
+class BrokerProcess(Doors):
+    """`stafeta serve` on a folder. Starts on any free ports of its hosts, and after that always on the same ones.
+
+    It is killed at the end, and the folder has to be whole then, unless a test has damaged it."""
+
+    def __init__(
+        self,
+        data: Path,
+        *options: str,
+        doors: tuple[str, ...] = (),
+        hosts: tuple[str, ...] = ("",),
+        damaged: bool = False,
+    ) -> None:
+        super().__init__(data, {door: {} for door in ("zeromq", *doors)}, hosts[0])
+        self.damaged = damaged
         self.options = options
-        self._doors: dict[str, tuple[str, int] | None] = dict.fromkeys(("zeromq", *doors))
+        self._hosts = hosts  # an empty one is that of the options
         self._process: Program | None = None
         self._told = threading.Condition()
         self._lines: list[str] = []
@@ -44,7 +92,7 @@ class BrokerProcess:
         if not found or not places:
             self.kill()
             raise AssertionError(f"the broker does not listen:\n{self.stderr}")
-        self._doors.update(places)
+        self._places.update(places)
         return self
 
     def kill(self) -> None:
@@ -56,8 +104,17 @@ class BrokerProcess:
         return self._end(number)
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Sends a signal that does not end it."""
+        """Sends a signal that does not end it. SIGSTOP takes a while: when this returns, it has."""
         os.kill(self.pid, number)
+        if number == signal.SIGSTOP:
+            wait_until(self._stands_still)
+
+    def _stands_still(self) -> bool:
+        states = [
+            path.read_text().rpartition(")")[2].split()[0]
+            for path in Path(f"/proc/{self.pid}/task").glob("*/stat")
+        ]
+        return set(states) == {"T"}
 
     def restart(self) -> Self:
         """Kills it and starts it again."""
@@ -72,18 +129,6 @@ class BrokerProcess:
     def pid(self) -> int:
         assert self._process is not None, "the broker does not run"
         return self._process.pid
-
-    @property
-    def address(self) -> str:
-        """Where its ZeroMQ door listens; the same after a restart."""
-        host, port = self.door("zeromq")
-        return f"{host}:{port}"
-
-    def door(self, name: str) -> tuple[str, int]:
-        """Where a door listens, as host and port; the same after a restart."""
-        place = self._doors[name]
-        assert place is not None, "the broker has never listened"
-        return place
 
     @property
     def stderr(self) -> str:
@@ -110,6 +155,8 @@ class BrokerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        if kind is None and not self.damaged:
+            assert_sound(self.data)
 
     def _spawn(self) -> Program:
         words = ["-m", "stafeta", "serve", "--data", str(self.data), *self.listening_options(), *self.options]
@@ -129,14 +176,25 @@ class BrokerProcess:
 
     def listening_options(self) -> list[str]:
         """Which doors are open, and on which ports."""
-        ports = {name: str(place[1] if place else 0) for name, place in self._doors.items()}
-        return [word for name in ("zeromq", *_DOORS) for word in (f"--{name}", ports.get(name, "off"))]
+        places = {
+            door: [
+                str(Address(host, port)) for host, port in (ports or dict.fromkeys(self._hosts, 0)).items()
+            ]
+            for door, ports in self._places.items()
+        }
+        return [
+            word
+            for door in ("zeromq", *_DOORS)
+            for word in (f"--{door}", ",".join(places.get(door, ["off"])))
+        ]
 
-    def _listening(self, begin: int) -> dict[str, tuple[str, int]]:
+    def _listening(self, begin: int) -> dict[str, dict[str, int]]:
         """Where the doors listen, once all of them do."""
-        found = filter(None, map(_LISTENING.search, map(str.rstrip, self._lines[begin:])))
-        places = {match[1]: (match[2], int(match[3])) for match in found}
-        return places if self._doors.keys() <= places.keys() else {}
+        places: dict[str, dict[str, int]] = {}
+        for match in filter(None, map(_LISTENING.search, map(str.rstrip, self._lines[begin:]))):
+            places.setdefault(match[1], {})[match[2]] = int(match[3])
+        everywhere = all(len(places.get(door, ())) == len(self._hosts) for door in self._places)
+        return places if everywhere else {}
 
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None

@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,17 +10,28 @@ from tests.brokers import BrokerProcess
 
 # How long an example takes says nothing where other processes are at work; and to explain a failure, Hypothesis would
 # trace each line of hundreds of further runs.
-settings.register_profile(
-    "stafeta",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    phases=[phase for phase in Phase if phase is not Phase.explain],
-)
-settings.load_profile("stafeta")
+for name, examples in (("test", 30), ("soak", 300), ("torture", 2800)):  # 2800: see `make torture`
+    settings.register_profile(
+        name,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+        phases=[phase for phase in Phase if phase is not Phase.explain],
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it puts into the background with Ctrl-C ignored, and that is passed on to every program.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    asked_for = [name for name in ("torture", "soak") if config.getoption(f"--{name}")]
+    settings.load_profile((*asked_for, "test")[0])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="also run what takes minutes (marked soak)")
+    parser.addoption("--torture", action="store_true", help="a hundred times the random examples")
+    parser.addoption("--states", type=int, default=200, help="how many losses of power to try")
+    parser.addoption("--flips", type=int, default=60, help="how many bits to flip")
 
 
 @pytest.hookimpl(trylast=True)

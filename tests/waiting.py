@@ -8,12 +8,18 @@ T = TypeVar("T")
 
 PATIENCE = 300  # seconds, which only a hang exhausts
 _INTERVAL = 0.01
+_LONGEST = 1.0
+_SHARE = 9  # so many times as long as looking has taken, nobody looks
 
 
 def wait_until(condition: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Waits until the condition gives something true, and returns that."""
+    """Waits until the condition gives something true, and returns that. What takes long to find out is asked for less
+    often: whoever is waited for needs the processor more."""
     deadline = time.monotonic() + patience
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"it has not come true within {patience:g} s"
-        time.sleep(_INTERVAL)
-    return found
+    while True:
+        begin = time.monotonic()
+        if found := condition():
+            return found
+        now = time.monotonic()
+        assert now < deadline, f"it has not come true within {patience:g} s"
+        time.sleep(min(max(_INTERVAL, _SHARE * (now - begin)), _LONGEST))

@@ -1,19 +1,22 @@
 """Disks that are full, read-only, damaged, or in use: a sentence each, and nothing lost."""
 
+import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stafeta import Client
+from stafeta.broker.commits import AGAIN
 from stafeta.errors import Unavailable
 from tests.brokers import BrokerProcess
-from tests.doors.zeromq.peers import Peer
+from tests.doors.zeromq.peers import Peer, read_get
 from tests.waiting import PATIENCE
 
 DATA_FOLDER_UNUSABLE = 5
@@ -82,12 +85,13 @@ def test_a_full_disk_refuses_loses_nothing_and_recovers(small_disk: Path, tmp_pa
                 client.put("t", "z" * 20_000)
             ballast.unlink()
             client.flush()
+        time.sleep(AGAIN)  # else a small message may have found the room that a large one did not
         assert peer.ask("PUT t after") == "ACK"
         stored += ["z" * 20_000, "after"]
+        broker.wait_for_line("messages are stored again")
         assert broker.stderr.count("messages are refused") == 2, (
             "a line a fault and a start, not a line a message"
         )
-        assert "messages are stored again" in broker.stderr
         broker.restart()
         with Peer(broker.address) as again:
             assert consumed(again) == list(enumerate(stored, 1))
@@ -135,18 +139,72 @@ def filled(data: Path) -> None:
         assert broker.stop() == 0
 
 
-def test_a_damaged_page_is_an_error_for_those_who_read_it_only(tmp_path: Path) -> None:
+def stafeta(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "stafeta", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+
+
+def test_a_damaged_page_is_an_error_for_those_who_read_it_only_and_skipped_when_told_to(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "data"
     filled(data)
     damage(data / "stafeta.db", b"bad-20-")
-    with BrokerProcess(data) as broker, Peer(broker.address) as peer:
+    found = stafeta("check", "--data", str(data), "--json")
+    assert found.returncode == DATA_FOLDER_UNUSABLE
+    (finding,) = json.loads(found.stdout)["findings"]
+    assert (finding["topic"], finding["first"], finding["last"]) == ("bad", 21, 21)
+    with BrokerProcess(data, damaged=True) as broker, Peer(broker.address) as peer:
+        assert len(peer.got("a", "bad")) == 20, "what comes before it is whole"
+        assert peer.ask(f"ACK a bad {','.join(map(str, range(1, 21)))}") == "ACK"
         reply = peer.ask("GET a bad")
-        assert reply.startswith("ERROR Stored batch "), reply[:200]
+        assert reply.startswith("ERROR The message 21 of 'bad' cannot be read: Stored batch "), reply[:200]
         assert "checksum does not match" in reply
-        assert "offsets 21 to 21" in reply
+        assert "`stafeta skip bad 21-21`" in reply
         assert len(peer.got("a", "good")) == 50
         assert peer.ask("PUT bad more") == "ACK"
         broker.wait_for_line("checksum does not match")
+        to = ("--broker", broker.address, "--state", str(tmp_path / "state"))
+        for wrong, why in (
+            ("21-22", "Message 22 of 'bad' can be read"),
+            ("22", "Message 22 of 'bad' can be read"),
+            ("60", "are not within 'bad', which has "),
+            ("5-4", "are no offsets"),
+            ("x", "are no offsets"),
+        ):
+            refused = stafeta("skip", "bad", wrong, *to)
+            assert refused.returncode in (1, 2)
+            assert why in refused.stderr
+        done = stafeta("skip", "bad", "21", *to)
+        assert (done.returncode, done.stdout) == (0, "Skipped 21 to 21 of bad.\n")
+        broker.restart()
+        assert [id_ for id_, _ in peer.got("a", "bad")] == [*range(22, 52)]
+
+
+def test_one_damaged_topic_does_not_hold_up_those_who_read_others_with_it(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, doors=("frames",)) as broker, Peer(broker.address) as peer:
+        assert peer.ask("SUB a t/#") == "ACK"
+        assert peer.ask("SUB b t/#") == "ACK"
+        for topic in range(30):
+            for number in range(3):
+                assert peer.ask(f"PUT t/{topic} {topic}-{number}-{'x' * 300}") == "ACK"
+        assert broker.stop() == 0
+    for topic in (3, 17):
+        damage(data / "stafeta.db", b"%d-0-" % topic)
+    with BrokerProcess(data, damaged=True) as broker, Peer(broker.address) as peer:
+        seen: list[str] = []
+        while not (reply := peer.ask("GET a t/#")).startswith("ERROR"):
+            messages = read_get(reply)
+            seen += [text for _, text in messages]
+            assert peer.ask(f"ACK a t/# {','.join(str(id_) for id_, _ in messages)}") == "ACK"
+        assert len(seen) == 28 * 3
+        assert "cannot be read" in reply
+        to = ("--broker", broker.address, "--state", str(tmp_path / "state"))
+        for topic in (3, 17):
+            assert stafeta("skip", f"t/{topic}", "1", *to).returncode == 0
+        rest = peer.got("a", "t/#")
+        assert [text.split("-x")[0] for _, text in rest] == ["3-1", "3-2", "17-1", "17-2"]
 
 
 def damage(database: Path, text: bytes) -> None:
