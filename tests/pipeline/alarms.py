@@ -92,7 +92,7 @@ class Alarms:
         config = replace(
             Config(),
             alerts=Alerts(rules=str(self._folder / "alerts.toml")),
-            pipeline=Pipeline(broker=address(self._broker), batch=batch, trigger=0.1),
+            pipeline=Pipeline(broker=address(self._broker), batch=batch, trigger=1.0),
         )
         context = Context(self._spark, config, "alerts", str(self._folder / "checkpoint"), once)
         with setting(self._spark, STATE_STORE, ROCKS):

@@ -52,7 +52,7 @@ def _do_a_little_of_everything(spark: SparkSession, folder: Path) -> None:
     ).collect()
     spark.table("some").write.parquet(str(folder / "parquet"))
     spark.read.parquet(str(folder / "parquet")).mapInArrow(_same, "id long").toArrow()
-    with BrokerProcess(folder / "data", "--set", 'topics."#".keep=1d', doors=("flight",)) as broker:
+    with BrokerProcess(folder / "data", "--set", 'topics."#".keep=36500d', doors=("flight",)) as broker:
         with connect(broker) as connection:
             connection.publish("a", ["1", "2"], kind="int")
         write(read(spark, broker, "a", decode=True).where("offset > 1").select("payload"), broker, topic="b")

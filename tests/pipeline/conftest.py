@@ -31,5 +31,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker with a Flight door that runs, on an empty folder, and keeps everything."""
-    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=1d', doors=("flight",)) as process:
+    with BrokerProcess(tmp_path / "data", "--set", 'topics."#".keep=36500d', doors=("flight",)) as process:
         yield process

@@ -23,10 +23,14 @@ from tests.waiting import PATIENCE
 ROOT = Path(__file__).parents[2]
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"  # which tests.pipeline.class_archive makes
 
+IMPORTED_AHEAD = str(Path(__file__).with_name("ahead"))
+"""On the PYTHONPATH, it lets Spark's Python processes start quickly."""
+
 _ARCHIVED = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else ""
 # Tests are over before the better compiler would have paid for itself.
 PLAIN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={folder}"
 JVM = f"{PLAIN_JVM} {_ARCHIVED}"
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def environment() -> dict[str, str]:
@@ -34,7 +38,7 @@ def environment() -> dict[str, str]:
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), python_path())),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), python_path(), IMPORTED_AHEAD)),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
@@ -50,6 +54,8 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
+        # The other asks a program, `readlink`, about each file. (test_killed.py runs with the one that users get.)
+        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.checkpointLocation": str(folder / "checkpoints"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",

@@ -54,7 +54,9 @@ class Soak:
         self._between: set[int] = set()  # how many messages were visible, each time that a driver died so
         self._left: list[int] = []
         self._began = time.monotonic()
-        self.broker = BrokerProcess(folder / "data", "--set", f"topics.{OUTPUT}.keep=1d", doors=("flight",))
+        self.broker = BrokerProcess(
+            folder / "data", "--set", f"topics.{OUTPUT}.keep=36500d", doors=("flight",)
+        )
         resources.enter_context(self.broker)
         host, self._port = self.broker.door("flight")
         address = f"grpc://{host}:{self._port}"

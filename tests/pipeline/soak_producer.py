@@ -77,7 +77,8 @@ def produce(
     kind: str | None = None,
 ) -> None:
     """Publishes to two topics until the file is there."""
-    each = max(1, round(rate * _TICK))
+    pause = max(_TICK, 1 / rate)  # so that the rate is met with one message of each topic, at the least
+    each = round(rate * pause)
     with stafeta.connect(address, timeout=_TIMEOUT) as broker:
         early, late = (Series(broker, topic, payload, kind) for topic in topics)
         while not stop.exists():
@@ -85,7 +86,7 @@ def produce(
             if early.sent >= later:
                 late.send(each)
             tell(early, late)
-            time.sleep(_TICK)
+            time.sleep(pause)
         early.finish()
         late.finish()
         tell(early, late)

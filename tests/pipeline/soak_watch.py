@@ -9,7 +9,7 @@ import stafeta
 from stafeta.doors.flight.client.subscription import Received
 from stafeta.errors import NoReply, NoSuchTopic
 
-_INTERVAL = 0.05
+_INTERVAL = 0.25
 _TIMEOUT = 120.0
 
 

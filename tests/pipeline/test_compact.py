@@ -29,7 +29,8 @@ from tests.waiting import wait_until
 
 DAY = 86_400.0
 SIZE = 1 << 20
-TODAY = (datetime.now(UTC) - datetime(1970, 1, 1, tzinfo=UTC)).days
+NOW = datetime.now(UTC)  # once: midnight may come while the tests run
+TODAY = (NOW - datetime(1970, 1, 1, tzinfo=UTC)).days
 
 
 @pytest.fixture
@@ -113,10 +114,9 @@ def test_files_that_are_large_enough_together_are_not_written_again_and_again(
 
 
 def test_today_and_what_is_large_is_left_alone(spark: SparkSession, lake: Lake) -> None:
-    now = datetime.now(UTC)
     for number in (1, 2):
         with lake.table("messages").transaction() as transaction:
-            added(transaction, arrow([message("now", number, now)]))
+            added(transaction, arrow([message("now", number, NOW)]))
     batches(lake, 2)
     saved = compacted(spark, lake)
     assert (saved.files_before, saved.files) == (4, 3)

@@ -18,6 +18,8 @@ from tests.pipeline.processes import Family
 from tests.pipeline.sessions import ROOT
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 _COMMAND = [sys.executable, "-m", "examples.demo"]
 _RUN = re.compile(r"([\d,]+) readings sent, \1 in lake and log; ([\d,]+) numbers, \2 in rollups\.")
 

@@ -6,7 +6,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.errors import Unsound
@@ -64,7 +64,6 @@ def test_ranges_are_merged_with_others(known: set[int], more: set[int]) -> None:
     assert made == ranges_of({"a": known | new}).get("a", [])
 
 
-@settings(max_examples=30)
 @given(by_topic, st.integers(1, 30), st.randoms())
 def test_the_ranges_of_files_are_those_of_their_rows(
     tmp_path_factory: pytest.TempPathFactory, found: dict[str, set[int]], size: int, random: Random

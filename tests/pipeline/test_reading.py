@@ -92,7 +92,7 @@ def test_the_columns_are_those_of_the_page(spark: SparkSession, broker: BrokerPr
     found = rows.orderBy("offset").collect()
     assert [row.kind for row in found] == ["int", "short_real", "float", "string", "json", "bytes"]
     assert [bytes(row.payload) for row in found][3:] == ["grün".encode(), b'{"a": 1}', b"\xff"]
-    assert {(row.topic, row.producer) for row in found} == {("kinds", "importer")}
+    assert {(row.topic, row.producer) for row in found} == {("kinds", "flight/importer")}
     assert all(row.source.startswith("127.0.0.1:") for row in found)
     # A datetime that Spark gives has no zone, and is in this machine's.
     ages = [datetime.now(UTC) - row.timestamp.astimezone(UTC) for row in found]

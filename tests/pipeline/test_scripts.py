@@ -43,7 +43,7 @@ class Scripts(NamedTuple):
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
     folder = tmp_path_factory.mktemp("scripts")
-    keeping = BrokerProcess(folder / "kept", "--set", 'topics."#".keep=1d', doors=("flight",))
+    keeping = BrokerProcess(folder / "kept", "--set", 'topics."#".keep=36500d', doors=("flight",))
     # The examples' own is as it is when nothing is configured: it keeps what subscriptions wait for.
     plain = BrokerProcess(folder / "data", doors=("flight",))
     with Family() as family, keeping, plain:

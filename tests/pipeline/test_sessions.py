@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.processes import Family, command
 from tests.waiting import PATIENCE, wait_until
+
+pytestmark = pytest.mark.slow
 
 _PROGRAM = """
 import os, sys
@@ -29,14 +32,17 @@ assert not psutil.Process().children(recursive=True)
 
 
 def interpreters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    ahead = "stafeta.pipeline.connector.sink" in sys.modules
     for batch in batches:
-        yield pa.record_batch({"executable": [sys.executable] * batch.num_rows})
+        yield pa.RecordBatch.from_pylist([{"executable": sys.executable, "ahead": ahead}] * batch.num_rows)
 
 
-def test_python_workers_are_of_this_environment_and_import_the_tests(spark: SparkSession) -> None:
+def test_python_workers_are_of_this_environment_and_import_the_tests_and_find_ours_imported(
+    spark: SparkSession,
+) -> None:
     assert interpreters.__module__ == "tests.pipeline.test_sessions", "it would be pickled by value"
-    rows = spark.range(4).mapInArrow(interpreters, "executable string").collect()
-    assert {row.executable for row in rows} == {sys.executable}
+    rows = spark.range(4).mapInArrow(interpreters, "executable string, ahead boolean").collect()
+    assert {(row.executable, row.ahead) for row in rows} == {(sys.executable, True)}
 
 
 def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:

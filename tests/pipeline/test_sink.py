@@ -24,7 +24,7 @@ EIGHT = datetime(2026, 11, 16, 6, tzinfo=UTC)
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """One for all tests here, each of which has topics of its own."""
-    keeping = ("--set", 'topics."#".keep=1d')
+    keeping = ("--set", 'topics."#".keep=36500d')
     with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", *keeping, doors=("flight",)) as process:
         yield process
 

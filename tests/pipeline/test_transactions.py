@@ -56,6 +56,12 @@ def test_a_batch_whose_rows_were_aborted_meanwhile_is_not_committed(
     assert payloads(broker, "out") == []
 
 
+def test_tasks_write_side_by_side(broker: BrokerProcess, options: Writing) -> None:
+    staged = [_stage(options, "spark/query", 0, rows(text), in_order=True) for text in ("1", "2", "3")]
+    _commit(options, staged)
+    assert payloads(broker, "out") == ["1", "2", "3"]
+
+
 def test_nothing_is_left_of_a_task_at_the_broker(broker: BrokerProcess, options: Writing) -> None:
     for counter in range(10):
         written(options, counter, str(counter))

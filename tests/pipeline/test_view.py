@@ -212,7 +212,7 @@ def test_there_is_no_gap_and_no_overlap_while_archive_and_collection_run(
 ) -> None:
     """Old and new topics; what was published before a look is there. A look that takes longer than the broker keeps
     what is archived may fail, and is repeated."""
-    config = config_of(forgetful, tmp_path, grace=0.5)
+    config = config_of(forgetful, tmp_path, grace=0.5, trigger=0.5)
     stop = threading.Event()
     sent: dict[str, int] = {}
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from stafeta.broker.names import check_name, filters_of
 from stafeta.errors import ConfigError, InvalidName
+from stafeta.names import check_name, filters_of
 from stafeta.pipeline.job import Context, Job, release
 from stafeta.pipeline.outflow import outflow
 from stafeta.pipeline.runner.failures import failure_of

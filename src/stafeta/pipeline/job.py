@@ -16,8 +16,8 @@ from functools import cached_property
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
-from stafeta.broker.names import MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
 from stafeta.errors import ConfigError, InvalidName
+from stafeta.names import MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 
-from stafeta.broker.names import filters_of, pattern_of
 from stafeta.errors import ConfigError
+from stafeta.names import filters_of, pattern_of
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.lake import archived_in
 from stafeta.pipeline.lake.tables import TABLES

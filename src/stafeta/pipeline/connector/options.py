@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from stafeta.broker.names import check_client, check_filter, check_name, matcher
 from stafeta.doors.flight.client.address import ADDRESS, checked
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.message import Kind
+from stafeta.names import check_client, check_filter, check_name, matcher
 from stafeta.units import parse_count, parse_duration
 
 if TYPE_CHECKING:

@@ -86,14 +86,14 @@ def _stage(
 
     part = uuid4().hex
     with options.address.connect() as connection:
-        following = connection.transaction(producer).counter
-        if in_order and following > counter + 1:
+        last = connection.committed(producer)  # not to begin it: other tasks write to it too
+        if in_order and last is not None and last > counter:
             raise OutOfSequence(
-                f"The query has written its micro-batches up to {following - 1} before, and now writes {counter} "
+                f"The query has written its micro-batches up to {last} before, and now writes {counter} "
                 "again: its checkpoint is older than its topics. Start it with a new checkpoint.",
-                following,
+                last + 1,
             )
-        is_done = following > counter
+        is_done = last is not None and last >= counter
         count = 0 if is_done else stage(connection.transaction(producer, counter), options, part, rows)
     return Staged(producer, counter, part, count, is_done)
 

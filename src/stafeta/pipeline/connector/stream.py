@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from stafeta.broker.names import matcher
 from stafeta.errors import DataLoss, NoSuchOffset, StafetaError
+from stafeta.names import matcher
 from stafeta.pipeline.connector.columns import arrow_schema, check_schema
 from stafeta.pipeline.connector.options import NEW_TOPICS, Reading
 from stafeta.pipeline.connector.planning import Range, Task, checked, held, tasks

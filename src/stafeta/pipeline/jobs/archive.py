@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from stafeta.broker.names import filters_of
 from stafeta.errors import DataLoss
+from stafeta.names import filters_of
 from stafeta.pipeline import checkpoint
 from stafeta.pipeline.job import Context, Job, hold
 from stafeta.pipeline.lake import Lake

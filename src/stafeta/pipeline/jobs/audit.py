@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stafeta.broker.names import check_filter, filters_of, matcher
 from stafeta.errors import StafetaError, Unsound
+from stafeta.names import check_filter, filters_of, matcher
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.archive import HOLDER
 from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets

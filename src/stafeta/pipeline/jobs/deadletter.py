@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from stafeta.broker.names import MAX_BYTES, MAX_LEVELS
+from stafeta.names import MAX_BYTES, MAX_LEVELS
 from stafeta.pipeline import checkpoint
 from stafeta.pipeline.job import Context, Job, foreign
 from stafeta.pipeline.jobs import schemas

@@ -59,7 +59,8 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         return ()
     producer = f"{PRODUCER}replay/{name}"
     with connect(context.config.pipeline.broker) as broker:
-        done = broker.transaction(producer).counter  # the next one
+        last = broker.committed(producer)
+        done = 0 if last is None else last + 1
         replay = Replay(context, plan, name, broker, producer)
         if done == 0:
             _say(

@@ -16,9 +16,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stafeta.broker.names import check_filter, matcher
 from stafeta.errors import ConfigError, InvalidMessage, InvalidName
 from stafeta.message import Kind, check_payload
+from stafeta.names import check_filter, matcher
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

@@ -1,29 +1,16 @@
-"""The tables of the lake: their columns, and how their files are parted."""
+"""The tables of the lake: their columns, and how their files are parted.
+
+pyiceberg is imported where a table is made: Spark's tasks know the columns without it.
+"""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortField, SortOrder
-from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    DoubleType,
-    IcebergType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestamptzType,
-)
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.sorting import SortOrder
 
-_TYPES: Final[dict[str, IcebergType]] = {
-    "string": StringType(),
-    "bigint": LongType(),
-    "double": DoubleType(),
-    "binary": BinaryType(),
-    "timestamp": TimestamptzType(),
-}
 # One who appends has to look first whether it is there already, and so retries himself.
 _SETTINGS: Final = {
     "commit.retry.num-retries": "0",
@@ -53,15 +40,39 @@ class Definition:
     def names(self) -> list[str]:
         return list(self.types)
 
-    def schema(self) -> Schema:
-        fields = enumerate(self.types.items(), 1)
-        return Schema(*(NestedField(number, name, _TYPES[type_]) for number, (name, type_) in fields))
+    def schema(self) -> "Schema":
+        from pyiceberg.schema import Schema
+        from pyiceberg.types import (
+            BinaryType,
+            DoubleType,
+            IcebergType,
+            LongType,
+            NestedField,
+            StringType,
+            TimestamptzType,
+        )
 
-    def partition_spec(self) -> PartitionSpec:
+        types: dict[str, IcebergType] = {
+            "string": StringType(),
+            "bigint": LongType(),
+            "double": DoubleType(),
+            "binary": BinaryType(),
+            "timestamp": TimestamptzType(),
+        }
+        fields = enumerate(self.types.items(), 1)
+        return Schema(*(NestedField(number, name, types[type_]) for number, (name, type_) in fields))
+
+    def partition_spec(self) -> "PartitionSpec":
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.transforms import DayTransform
+
         field = self.names.index(self.day) + 1
         return PartitionSpec(PartitionField(field, 1000, DayTransform(), "day"))
 
-    def sort_order(self) -> SortOrder:
+    def sort_order(self) -> "SortOrder":
+        from pyiceberg.table.sorting import SortField, SortOrder
+        from pyiceberg.transforms import IdentityTransform
+
         fields = [SortField(self.names.index(name) + 1, IdentityTransform()) for name in self.order]
         return SortOrder(*fields)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, Final, TypeVar
 
-from stafeta.broker.names import check_filter, check_name, matcher
 from stafeta.errors import ConfigError, InvalidName
+from stafeta.names import check_filter, check_name, matcher
 from stafeta.units import format_duration, parse_duration
 
 SEVERITIES: Final = ("info", "warning", "critical")

@@ -5,8 +5,8 @@ from typing import Final
 
 import orjson
 
-from stafeta.broker.names import check_name
 from stafeta.errors import InvalidName
+from stafeta.names import check_name
 from stafeta.pipeline.jobs.alerting.judging import Event
 
 PREFIX: Final = "alerts"

@@ -9,8 +9,8 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from stafeta.broker.names import matcher
 from stafeta.doors.flight.client.listing import CursorInfo, SubscriptionInfo
+from stafeta.names import matcher
 from stafeta.pipeline.jobs.auditing.findings import Finding, Ranges
 
 CHECK: Final = "cursors"

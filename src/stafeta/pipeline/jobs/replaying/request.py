@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from stafeta.broker.names import check_filter, check_name, filters_of, matcher
 from stafeta.errors import ConfigError, InvalidName
+from stafeta.names import check_filter, check_name, filters_of, matcher
 
 TOPIC: Final = "{topic}"
 FULL: Final = "full"
