@@ -6,6 +6,8 @@ CLASSES := $(VENV)/.spark-classes
 PIP_QUIET := --quiet --quiet --disable-pip-version-check
 SOURCES := $(wildcard src tests benchmarks examples fuzz)
 RUNS := 1000000
+STATES := 5000
+FLIPS := 1000
 
 GET_PEERS = { $(BIN)/python -c 'import redis, hiredis, nats, pika, paho' 2>/dev/null || \
 	$(BIN)/python -m pip install $(PIP_QUIET) --no-build-isolation -e '.[peers]'; } && sh benchmarks/get_peers.sh
@@ -14,7 +16,7 @@ SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.s
 PIPELINE_PAGE := --markdown docs/benchmarks.md --plot-pipeline docs/benchmarks-pipeline.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak soak-copy soak-pipeline soak-tests fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
+.PHONY: help install demo test soak soak-copy soak-pipeline soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,10 +27,10 @@ install: $(STAMP) ## Make .venv with everything that development needs
 demo: $(STAMP) ## Show sensors, broker, subscribers and Spark at work, for a minute; ARGS=--help tells more
 	@$(BIN)/python -m examples.demo $(ARGS)
 
-test: $(CLASSES) ## Run the tests, in two processes; ARGS go to pytest
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(CLASSES) ## Run the tests, in three processes; ARGS go to pytest
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-soak: soak-copy soak-pipeline soak-tests ## Kill broker, Spark and whoever else takes part, and check the outcome; all that takes minutes
+soak: soak-copy soak-pipeline soak-doors soak-tests ## Kill broker, Spark and whoever else takes part, and check the outcome; all that takes minutes
 
 soak-copy: $(STAMP) ## Kill everybody who copies topics through Spark 20 times; ARGS go to the soak
 	@$(BIN)/python -m tests.pipeline.soak $(ARGS)
@@ -36,8 +38,16 @@ soak-copy: $(STAMP) ## Kill everybody who copies topics through Spark 20 times; 
 soak-pipeline: $(STAMP) ## Kill everybody who runs the pipeline, for five minutes; ARGS go to the soak
 	@$(BIN)/python -m tests.pipeline.pipeline_soak $(ARGS)
 
-soak-tests: $(CLASSES) ## Run the tests that take minutes: the whole demo, benchmarks of Spark, pipelines run twice
-	@$(BIN)/python -m pytest --soak -m soak $(ARGS)
+soak-doors: $(STAMP) ## Make and drop connections at every door for ten minutes, and watch what is left; ARGS go to the soak
+	@$(BIN)/python -m tests.doors.soak $(ARGS)
+
+soak-tests: $(CLASSES) ## Run the tests that take minutes: the whole demo, benchmarks of Spark, and ten times the examples
+	@$(BIN)/python -m pytest --soak -m "soak or hypothesis" $(ARGS)
+
+# Each of the three machines of the model takes 60 steps an example: 500,000 together.
+torture: $(STAMP) ## Lose power in STATES ways, flip FLIPS bits, and hold half a million random steps of brokers against the model
+	@$(BIN)/python -m pytest -s --torture --timeout 14400 --states $(STATES) --flips $(FLIPS) \
+		tests/faults/test_power_loss.py tests/faults/test_flipped_bits.py tests/broker/test_model.py $(ARGS)
 
 fuzz: $(STAMP) ## Feed every codec RUNS inputs that nobody would write; ARGS name targets
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \

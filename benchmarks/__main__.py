@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import (
+    beside,
     cli,
     devices_commands,
     devices_drain,
@@ -64,6 +65,7 @@ BENCHMARKS = {
         devices_idle,
         devices_slow,
         devices_commands,
+        beside,
         flight_mixed,
         flight_read,
         spark_read,

@@ -20,6 +20,8 @@ from benchmarks.results import Bar, Column, Result, Row, Table, Value, from_plai
 from benchmarks.setting import PAYLOAD
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 MACHINE: dict[str, Value] = {
     "cpus": 2,

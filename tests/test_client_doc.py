@@ -1,4 +1,4 @@
-"""The examples of docs/client.md do what the page says."""
+"""The example of docs/client.md that goes on where it was does so. (test_pages.py runs all of them, once.)"""
 
 import re
 from pathlib import Path
@@ -18,23 +18,6 @@ def examples(broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = PAGE.read_text(encoding="utf-8").replace('"tcp://127.0.0.1:9001"', f'"{broker.address}"')
     text = text.replace('Client(folder="', f'Client("{broker.address}", folder="')
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-
-
-def test_the_first_example(examples: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    exec(examples[0], {})
-    assert capsys.readouterr().out.startswith("1 21.5 20")
-
-
-def test_following(examples: list[str], broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
-    with Client(broker.address, "reader") as reader, Client(broker.address) as writer:
-        reader.subscribe("sensors/#")
-        writer.subscribe("sensors/hall")
-        writer.put("sensors/hall", "21.5")
-    once = examples[1].replace(
-        "print(message.topic, message.text)", "print(message.topic, message.text); return"
-    )
-    exec(once, {})
-    assert capsys.readouterr().out == "sensors/hall 21.5\n"
 
 
 def test_going_on_where_the_program_was(examples: list[str], broker: BrokerProcess, tmp_path: Path) -> None:

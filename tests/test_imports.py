@@ -11,21 +11,20 @@ import pytest
 import stafeta
 
 ROOT = Path(stafeta.__file__).parent
-INNERMOST = {"stafeta.columns", "stafeta.errors", "stafeta.message"}
+INNERMOST = {"stafeta.addresses", "stafeta.columns", "stafeta.errors", "stafeta.message", "stafeta.names"}
 # What the modules of a package may import of Stafeta, besides the package itself.
 ALLOWED = {
     "stafeta.store": INNERMOST,
     "stafeta.broker": {*INNERMOST, "stafeta.store.port", "stafeta.logs"},
     "stafeta.pipeline": {
         *INNERMOST,
-        "stafeta.broker.names",
         "stafeta.config",
         "stafeta.connect",
         "stafeta.doors.flight.client",
         "stafeta.progress",
         "stafeta.units",
     },
-    "stafeta.config": {"stafeta.errors", "stafeta.units", "stafeta.broker.names"},
+    "stafeta.config": {"stafeta.addresses", "stafeta.errors", "stafeta.names", "stafeta.units"},
     **{
         f"stafeta.doors.{door.name}": {
             *INNERMOST,
@@ -34,6 +33,7 @@ ALLOWED = {
             "stafeta.config",
             "stafeta.doors.connection",
             "stafeta.doors.delivery",
+            "stafeta.doors.forks",
             "stafeta.logs",
         }
         for door in (ROOT / "doors").iterdir()
@@ -65,6 +65,10 @@ def test_a_package_imports_only_what_lies_further_in(package: str) -> None:
         "sub",
         "unsub",
         "topics",
+        "watch",
+        "tail",
+        "subs",
+        "completion",
         "shell",
         "serve",
         "devices",
@@ -88,6 +92,12 @@ def test_the_command_line_and_the_client_start_without_heavy_imports(command: st
     modules = set(done.stdout.splitlines()[-1].split())
     assert "stafeta.doors.zeromq.client" in modules
     assert not {name for name in modules if within(name, HEAVY | OF_THE_BROKER)}
+
+
+def test_spark_tasks_that_file_messages_import_nothing_of_the_lake_that_they_do_not_need() -> None:
+    script = "import sys, stafeta.pipeline.lake.filing; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {name.split(".")[0] for name in done.stdout.split()} & {"pyiceberg", "sqlalchemy"}
 
 
 @pytest.mark.parametrize("command", ["subscriber", "publish"])

@@ -12,6 +12,8 @@ import pytest
 
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 STORY = Path(__file__).parent.parent / "examples" / "story.py"
 ESCAPE = "\033["
 
