@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from xdist.scheduler import LoadFileScheduling
 
 from tests.brokers import BrokerProcess
 
@@ -36,13 +37,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked soak, unless asked for it. Files with slow tests come first, so that no process waits
-    long for another in the end."""
+    """Leaves out what is marked soak, unless asked for it. Files with slow tests come first, and of them those with
+    Spark, so that no process waits long for another in the end."""
     if not config.getoption("--soak"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    slow, spark = (
+        {item.path for item in items if item.get_closest_marker(mark)} for mark in ("slow", "spark")
+    )
+    items.sort(key=lambda item: (item.path not in spark, item.path not in slow))
+
+
+class Scheduling(LoadFileScheduling):
+    """Which process runs which tests: those of a file stay together, and so do the files that share a Spark session,
+    since a second JVM would take longer to get warm than it could help."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        super().__init__(config)
+        self._scopes: dict[str, str] = {}
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        if file not in self._scopes:
+            shared = "spark: SparkSession" in (self.config.rootpath / file).read_text()
+            self._scopes[file] = "spark" if shared else file
+        return self._scopes[file]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> Scheduling:
+    return Scheduling(config)
 
 
 @pytest.fixture(scope="module", autouse=True)
