@@ -1,6 +1,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,20 +49,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: (item.path not in spark, item.path not in slow))
 
 
-class Scheduling(LoadFileScheduling):
-    """Which process runs which tests: those of a file stay together, and so do the files that share a Spark session,
-    since a second JVM would take longer to get warm than it could help."""
+@cache
+def scope_of(root: Path, file: str) -> str:
+    """What the tests of a file run together with: each other, or all that share a Spark session, since a second JVM
+    would take longer to get warm than it could help."""
+    return "spark" if "spark: SparkSession" in (root / file).read_text() else file
 
-    def __init__(self, config: pytest.Config) -> None:
-        super().__init__(config)
-        self._scopes: dict[str, str] = {}
+
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    """Which process runs which tests."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        if file not in self._scopes:
-            shared = "spark: SparkSession" in (self.config.rootpath / file).read_text()
-            self._scopes[file] = "spark" if shared else file
-        return self._scopes[file]
+        return scope_of(self.config.rootpath, super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -71,19 +70,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config) -> Scheduling:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Where several processes share the tests, those of a file stay together: what a file starts is started once."""
+    """Where several processes share the tests, those of a file stay together: what a file starts is started once. So do
+    those that share a Spark session."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None:
         return
     folder = tmp_path_factory.getbasetemp().parent / "processes"
     folder.mkdir(exist_ok=True)
-    note = folder / str(request.path.relative_to(request.config.rootpath)).replace(os.sep, ".")
+    scope = scope_of(request.config.rootpath, str(request.path.relative_to(request.config.rootpath)))
+    note = folder / scope.replace(os.sep, ".")
     try:
         with note.open("x") as file:
             file.write(worker)
     except FileExistsError:
         first = note.read_text()
-        assert first == worker, f"the tests of this file are split over two processes, {first} and {worker}"
+        assert first == worker, f"the tests of {scope} are split over two processes, {first} and {worker}"
 
 
 @pytest.fixture
