@@ -67,6 +67,46 @@ def test_what_it_cannot_be_told_is_one_sentence(
     assert why in done.stderr
 
 
+# --- it listens before it has started
+
+
+HOLD_UP = """
+import os, sys, time
+from importlib.abc import MetaPathFinder
+
+class HoldUp(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        while name == "pyarrow" and not os.path.exists({gate!r}):
+            time.sleep(0.01)
+
+sys.meta_path.insert(0, HoldUp())
+"""
+
+
+def test_a_connection_is_taken_before_the_broker_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+    (tmp_path / "sitecustomize.py").write_text(HOLD_UP.format(gate=str(gate)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def connected() -> socket.socket | None:
+        assert program.process.poll() is None, program.errors
+        try:
+            return socket.create_connection(("127.0.0.1", port))
+        except ConnectionRefusedError:
+            return None
+
+    with Program("devices", "server", str(port)) as program, wait_until(connected) as early:
+        early.sendall(b"id2C1")
+        assert "listening" not in program.errors, "what a broker needs is held up"
+        gate.touch()
+        assert program.line().startswith("New client C1 connected from 127.0.0.1:")
+
+
 # --- it prints who comes and goes
 
 
