@@ -100,11 +100,14 @@ def test_a_connection_is_taken_before_the_broker_is_loaded(
         except ConnectionRefusedError:
             return None
 
-    with Program("devices", "server", str(port)) as program, wait_until(connected) as early:
-        early.sendall(b"id2C1")
-        assert "listening" not in program.errors, "what a broker needs is held up"
-        gate.touch()
-        assert program.line().startswith("New client C1 connected from 127.0.0.1:")
+    with Program("devices", "server", str(port)) as program:
+        early = wait_until(connected)
+        assert early is not None
+        with early:
+            early.sendall(b"id2C1")
+            assert "listening" not in program.errors, "what a broker needs is held up"
+            gate.touch()
+            assert program.line().startswith("New client C1 connected from 127.0.0.1:")
 
 
 # --- it prints who comes and goes
