@@ -26,6 +26,7 @@ for name, examples in (("test", 30), ("soak", 300), ("torture", 2800)):  # 2800:
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored, and that is passed on to every program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTHONUNBUFFERED", None)  # which containers have, and people have not
     asked_for = [name for name in ("torture", "soak") if config.getoption(f"--{name}")]
     settings.load_profile((*asked_for, "test")[0])
 

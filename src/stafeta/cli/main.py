@@ -28,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return exits.BROKEN_PIPE
         _complain(error)
         return exits.OUTPUT
+    finally:
+        streams.settle_errors()
     return code
 
 

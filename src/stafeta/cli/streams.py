@@ -61,10 +61,18 @@ def prepare() -> None:
         sys.stdout = _text(before.encoding, before.errors, before.line_buffering, before.write_through)
 
 
-def abandon() -> None:
-    """What is still buffered would fail again when Python leaves, with a traceback."""
+def abandon(descriptor: int = 1) -> None:
+    """What is still buffered would fail again when Python leaves, with a traceback, or with an exit code of its own."""
     with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), descriptor)
+
+
+def settle_errors() -> None:
+    """Call at the end: what standard error does not take is let go."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        abandon(2)
 
 
 def _fill(number: int, mode: int) -> None:
