@@ -16,7 +16,7 @@ from tests.brokers import BrokerProcess
 from tests.pages import PAGES, READINGS, ROOT, blocks
 from tests.pipeline.queries import address, connect
 from tests.pipeline.runners import configured, done_once
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 Variables = dict[str, Any]
 BLOCKS = {
@@ -75,6 +75,8 @@ def of_spark(spark: SparkSession, broker: BrokerProcess, variables: Variables, p
     with connect(broker) as connection:
         variables["copy"](variables["rows"], 0)
         assert len(connection.read("upb/hall")) == 2 + 1 + 1  # ours, and the same row written and copied
+        # It begins with what comes, once it has begun.
+        wait_until(lambda: any(one.client == "flight/rollups" for one in connection.subscriptions()))
         connection.publish("upb/hall/temperature", ["22.00"], kind="float")
         variables["query"].processAllAvailable()
         variables["query"].stop()
