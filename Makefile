@@ -16,7 +16,7 @@ SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.s
 PIPELINE_PAGE := --markdown docs/benchmarks.md --plot-pipeline docs/benchmarks-pipeline.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak soak-copy soak-pipeline soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
+.PHONY: help install demo test test-failed soak soak-copy soak-pipeline soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ demo: $(STAMP) ## Show sensors, broker, subscribers and Spark at work, for a min
 
 test: $(CLASSES) ## Run the tests, in three processes; ARGS go to pytest
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-failed: $(CLASSES) ## Run the tests again, one after the other, that failed last time
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
 
 soak: soak-copy soak-pipeline soak-doors soak-tests ## Kill broker, Spark and whoever else takes part, and check the outcome; all that takes minutes
 
