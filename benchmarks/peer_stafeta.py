@@ -28,7 +28,7 @@ from benchmarks.peer import (
     pool,
     portions,
 )
-from stafeta.doors.devices.client import Publisher, Subscriber
+from stafeta.clients.devices import Publisher, Subscriber
 from stafeta.message import Kind
 
 How: TypeAlias = Literal["arrow", "send_many", "send"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import stafeta
 from benchmarks import bulk
 from benchmarks.load import LoadFailed
-from stafeta.doors.flight.client.subscription import Subscription
+from stafeta.clients.flight.subscription import Subscription
 from stafeta.errors import Disconnected
 
 READINGS = "readings"

@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 
 from fuzz.target import Target
-from stafeta.doors.zeromq import replies
+from stafeta.clients.zeromq import replies
 from stafeta.doors.zeromq.codec import (
     Ack,
     BadRequest,

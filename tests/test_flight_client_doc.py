@@ -58,9 +58,9 @@ def test_a_transaction(examples: list[str], address: str) -> None:
 def test_every_method_and_option_is_on_the_page() -> None:
     import inspect
 
-    from stafeta.doors.flight.client.connection import Connection
-    from stafeta.doors.flight.client.producer import Producer
-    from stafeta.doors.flight.client.subscription import Received, Subscription
+    from stafeta.clients.flight.connection import Connection
+    from stafeta.clients.flight.producer import Producer
+    from stafeta.clients.flight.subscription import Received, Subscription
 
     text = PAGE.read_text(encoding="utf-8")
     for one in (Connection, Producer, Subscription, Received):
@@ -77,7 +77,7 @@ def test_what_has_to_be_named_is_shown_so() -> None:
     import ast
     import inspect
 
-    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.clients.flight.connection import Connection
 
     for name, options in re.findall(
         r"^\| `(\w+)\(([^`]*)\)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE
@@ -98,12 +98,12 @@ def test_what_has_to_be_named_is_shown_so() -> None:
 
 
 def test_everything_has_its_twin() -> None:
-    from stafeta.doors.flight.client.async_connection import AsyncConnection
-    from stafeta.doors.flight.client.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
-    from stafeta.doors.flight.client.connection import Connection
-    from stafeta.doors.flight.client.producer import Producer
-    from stafeta.doors.flight.client.subscription import Subscription
-    from stafeta.doors.flight.client.transaction import Transaction
+    from stafeta.clients.flight.async_connection import AsyncConnection
+    from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
+    from stafeta.clients.flight.connection import Connection
+    from stafeta.clients.flight.producer import Producer
+    from stafeta.clients.flight.subscription import Subscription
+    from stafeta.clients.flight.transaction import Transaction
 
     for one, twin in (
         (Connection, AsyncConnection),

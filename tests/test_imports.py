@@ -20,11 +20,18 @@ ALLOWED = {
         *INNERMOST,
         "stafeta.config",
         "stafeta.connect",
-        "stafeta.doors.flight.client",
+        "stafeta.clients.flight",
         "stafeta.progress",
         "stafeta.units",
     },
     "stafeta.config": {"stafeta.addresses", "stafeta.errors", "stafeta.names", "stafeta.units"},
+    "stafeta.clients": {
+        *INNERMOST,
+        "stafeta.doors.devices.codec",
+        "stafeta.doors.devices.readings",
+        "stafeta.doors.frames.codec",
+        "stafeta.doors.frames.serializers",
+    },
     **{
         f"stafeta.doors.{door.name}": {
             *INNERMOST,
@@ -33,7 +40,7 @@ ALLOWED = {
             "stafeta.config",
             "stafeta.doors.connection",
             "stafeta.doors.delivery",
-            "stafeta.doors.forks",
+            "stafeta.clients.forks",
             "stafeta.logs",
         }
         for door in (ROOT / "doors").iterdir()
@@ -90,7 +97,7 @@ def test_the_command_line_and_the_client_start_without_heavy_imports(command: st
         [sys.executable, "-c", script, command, "--help"], capture_output=True, text=True, check=True
     )
     modules = set(done.stdout.splitlines()[-1].split())
-    assert "stafeta.doors.zeromq.client" in modules
+    assert "stafeta.clients.zeromq.client" in modules
     assert not {name for name in modules if within(name, HEAVY | OF_THE_BROKER)}
 
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from typing import Final, NamedTuple
 
-from stafeta.doors.devices.client import Publisher, payload_of
+from stafeta.clients.devices import Publisher, payload_of
 from stafeta.message import Kind
 
 DAY: Final = 60.0  # seconds

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from examples.demo.fleet import CYCLE
-from stafeta.doors.devices.client import Subscriber
+from stafeta.clients.devices import Subscriber
 from stafeta.errors import NoReply
 
 _GLANCE: Final = 0.2

@@ -6,6 +6,6 @@ with JSONQueue("/weather") as queue:
     topic, value = queue.pull()
 """
 
-from stafeta.doors.frames.client import JSONQueue, PickleQueue, Queue, Role, XMLQueue
+from stafeta.clients.frames import JSONQueue, PickleQueue, Queue, Role, XMLQueue
 
 __all__ = ["JSONQueue", "PickleQueue", "Queue", "Role", "XMLQueue"]

@@ -11,7 +11,7 @@ import pytest
 import stafeta as package
 from stafeta.addresses import Address
 from stafeta.cli import exits
-from stafeta.doors.devices.client import Publisher, Subscriber
+from stafeta.clients.devices import Publisher, Subscriber
 from stafeta.errors import NoReply, StafetaError
 from stafeta.frames import JSONQueue
 from stafeta.message import Kind

@@ -3,7 +3,7 @@
 import fcntl
 
 from stafeta.cli import exits
-from stafeta.doors.devices.client import Publisher
+from stafeta.clients.devices import Publisher
 from stafeta.message import Kind
 from tests.cli.byte_relay import ByteRelay
 from tests.cli.programs import DevicesServer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stafeta.cli import exits
-from stafeta.doors.devices.client import Publisher
+from stafeta.clients.devices import Publisher
 from stafeta.message import Kind
 from tests.cli.conftest import Stafeta
 from tests.cli.programs import DevicesServer, Program

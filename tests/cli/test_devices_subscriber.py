@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from stafeta.cli import exits
-from stafeta.doors.devices.client import Publisher
+from stafeta.clients.devices import Publisher
 from stafeta.message import Kind
 from tests.cli.conftest import Stafeta
 from tests.cli.programs import DevicesServer, Program

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from stafeta import Client
-from stafeta.doors.zeromq import parcels
-from stafeta.doors.zeromq.exchange import Exchange
-from stafeta.doors.zeromq.notebook import Notebook
+from stafeta.clients.zeromq import batching as parcels
+from stafeta.clients.zeromq.client_state import Notebook
+from stafeta.clients.zeromq.request_channel import Exchange
 
 # Where, and whether to die before it is done or after.
 POINTS: dict[str, tuple[type, str, bool]] = {

@@ -10,7 +10,7 @@ import pytest
 
 import stafeta
 from stafeta import Client
-from stafeta.doors.flight.client.subscription import Subscription
+from stafeta.clients.flight.subscription import Subscription
 from stafeta.errors import DataLoss, Refused
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, numbered

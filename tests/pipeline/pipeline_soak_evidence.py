@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from stafeta.clients.flight.connection import Connection
 from stafeta.config.options import Lake as Settings
-from stafeta.doors.flight.client.connection import Connection
 from stafeta.pipeline.lake import Lake
 from tests.pipeline.pipeline_soak_checks import Event, Kept, Messages, Window, merged
 from tests.pipeline.pipeline_soak_sensors import CLOSING

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import stafeta
-from stafeta.doors.devices.client import Publisher
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.devices import Publisher
+from stafeta.clients.flight.connection import Connection
 from stafeta.message import Kind
 
 EXACT = tuple(f"plant/flight/{number}" for number in range(6))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.flight.connection import Connection
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE, wait_until
 

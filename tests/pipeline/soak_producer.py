@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.flight.connection import Connection
 
 NAME = "soak"
 TOPICS = ("input/early", "input/late")

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import stafeta
-from stafeta.doors.flight.client.subscription import Received
+from stafeta.clients.flight.subscription import Received
 from stafeta.errors import NoReply, NoSuchTopic
 
 _INTERVAL = 0.25

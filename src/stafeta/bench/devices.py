@@ -12,7 +12,7 @@ from stafeta.bench import clients, heads
 from stafeta.bench.ledger import Ledger
 from stafeta.bench.plan import Plan
 from stafeta.bench.schedule import Burst
-from stafeta.doors.devices import client
+from stafeta.clients import devices as client
 from stafeta.doors.devices.codec import Delivery
 from stafeta.doors.devices.readings import write
 from stafeta.errors import Disconnected, NoReply

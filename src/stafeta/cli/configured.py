@@ -33,9 +33,9 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
 
 def configuration(options: argparse.Namespace) -> "Config":
     """What `--config`, the environment, `--set` and `--broker` make together."""
+    from stafeta.clients.flight.address import checked
     from stafeta.config import Setting, load
     from stafeta.config.sources import from_assignment
-    from stafeta.doors.flight.client.address import checked
     from stafeta.errors import ConfigError
 
     settings = [from_assignment(text, "--set") for text in options.set]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stafeta.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stafeta.doors.zeromq.client import Client
+    from stafeta.clients.zeromq.client import Client
 
 _LONGEST_NAME = 40  # characters
 _ADDRESS = "tcp://127.0.0.1:9001"
@@ -67,7 +67,7 @@ def state_folder(options: argparse.Namespace) -> Path:
 
 
 def _client(options: argparse.Namespace, role: str | None) -> "Client":
-    from stafeta.doors.zeromq.client import Client
+    from stafeta.clients.zeromq.client import Client
 
     address: str = options.broker or os.environ.get("STAFETA_BROKER") or _ADDRESS
     # What is kept for one broker must not go to another.

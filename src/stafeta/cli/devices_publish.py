@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from stafeta.cli import exits
 from stafeta.cli.numbers import positive, whole
-from stafeta.doors.devices.client import Publisher, kind_of, payload_of
+from stafeta.clients.devices import Publisher, kind_of, payload_of
 from stafeta.doors.devices.readings import write
 from stafeta.errors import ConfigError, InvalidMessage
 from stafeta.progress import Progress

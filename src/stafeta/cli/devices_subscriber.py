@@ -9,7 +9,7 @@ from typing import Final
 from stafeta.cli import exits
 from stafeta.cli.output import Output
 from stafeta.cli.typed import Typed
-from stafeta.doors.devices.client import Subscriber
+from stafeta.clients.devices import Subscriber
 from stafeta.doors.devices.codec import Delivery
 from stafeta.errors import ConfigError, InvalidClient, InvalidDelivery, NoReply, StafetaError
 

@@ -12,7 +12,7 @@ from stafeta.cli.rendering import Form, add_forms
 from stafeta.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stafeta.doors.zeromq.client import Client, Message
+    from stafeta.clients.zeromq.client import Client, Message
 
 _BATCH = 1000
 _OFTEN = 0.1  # seconds between two acknowledgements, where there may be very many messages

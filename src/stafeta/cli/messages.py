@@ -106,7 +106,7 @@ def run_sub(options: argparse.Namespace) -> int:
 
 
 def run_unsub(options: argparse.Namespace) -> int:
-    from stafeta.doors.zeromq.replies import Nak
+    from stafeta.clients.zeromq.replies import Nak
 
     with connection.subscriber(options) as client:
         for topic in options.topics:

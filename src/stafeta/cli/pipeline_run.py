@@ -31,7 +31,7 @@ def run(
     arguments: Mapping[str, Any],
 ) -> int:
     """Runs jobs until they have ended; returns the exit code."""
-    from stafeta.doors.flight.client.address import checked
+    from stafeta.clients.flight.address import checked
     from stafeta.pipeline.session import end, session
 
     settings = spark_settings(options)

@@ -14,7 +14,7 @@ from stafeta.pipeline.runner.messenger import order
 from stafeta.pipeline.runner.reports import CONTROL, Heard, last_reports
 
 if TYPE_CHECKING:
-    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.clients.flight.connection import Connection
 
 _PATIENCE: Final = 5.0
 _GLANCE: Final = 0.2
@@ -116,7 +116,7 @@ def _wait(broker: "Connection", runners: dict[str, str], timeout: float) -> None
 
 
 def _connected(config: Config) -> "Connection":
-    from stafeta.doors.flight.client.connection import connect
+    from stafeta.clients.flight.connection import connect
 
     return connect(config.pipeline.broker, timeout=_PATIENCE)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from stafeta.doors.zeromq.replies import Message, TopicInfo
+    from stafeta.clients.zeromq.replies import Message, TopicInfo
 
 
 class Form(NamedTuple):

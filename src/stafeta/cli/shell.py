@@ -12,7 +12,7 @@ from stafeta.cli.rendering import message_line, say, topic_lines, write
 from stafeta.errors import StafetaError
 
 if TYPE_CHECKING:
-    from stafeta.doors.zeromq.client import Client
+    from stafeta.clients.zeromq.client import Client
 
 _PROMPT = "stafeta> "
 _HELP = {

@@ -134,7 +134,7 @@ def _check() -> "Path":
 
 
 def _address(text: str) -> str:
-    from stafeta.doors.flight.client.address import checked
+    from stafeta.clients.flight.address import checked
     from stafeta.errors import ConfigError
 
     try:

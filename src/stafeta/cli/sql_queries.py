@@ -131,7 +131,7 @@ class Queries:
 
     def _look_for_broker(self) -> bool:
         """Whether the broker is there. Where it is not, the lake has to do."""
-        from stafeta.doors.flight.client.address import checked
+        from stafeta.clients.flight.address import checked
         from stafeta.pipeline.lake import Lake
 
         address = checked(self._config.pipeline.broker)

@@ -16,7 +16,7 @@ from stafeta.errors import NoReply, Refused
 from stafeta.names import is_filter
 
 if TYPE_CHECKING:
-    from stafeta.doors.zeromq.client import Client, Message
+    from stafeta.clients.zeromq.client import Client, Message
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -22,8 +22,8 @@ from stafeta.pipeline.lake.tables import TABLES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from stafeta.clients.flight.listing import TopicInfo
     from stafeta.config import Config
-    from stafeta.doors.flight.client.listing import TopicInfo
 
 COLUMNS: Final = (*TABLES["messages"].names, "text")
 READINGS: Final = ("topic", "offset", "timestamp", "producer", "source", "kind", "number", "decimal")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stafeta.doors.devices.client import Publisher, Subscriber, kind_of, payload_of
+from stafeta.clients.devices import Publisher, Subscriber, kind_of, payload_of
 from stafeta.doors.devices.codec import Delivery, text_frames
 from stafeta.errors import InvalidClient, InvalidDelivery, InvalidMessage, InvalidName, NoReply
 from stafeta.message import Kind, RowBatch

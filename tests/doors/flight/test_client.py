@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
-from stafeta.doors.flight.client.publisher import Published
+from stafeta.clients.flight.connection import Connection
+from stafeta.clients.flight.publisher import Published
 from stafeta.errors import (
     ConfigError,
     InvalidMessage,

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client import async_streams
-from stafeta.doors.flight.client.async_connection import AsyncConnection
-from stafeta.doors.flight.client.publisher import Published
+from stafeta.clients.flight import async_streams
+from stafeta.clients.flight.async_connection import AsyncConnection
+from stafeta.clients.flight.publisher import Published
 from stafeta.errors import Disconnected, InvalidMessage, NoReply, NoSuchTopic, TakenOver
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place

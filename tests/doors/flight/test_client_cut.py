@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client import shipper
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.flight import shipper
+from stafeta.clients.flight.connection import Connection
 from tests.brokers import BrokerProcess
 from tests.doors.flight.flaky_relay import FlakyRelay
 from tests.waiting import PATIENCE

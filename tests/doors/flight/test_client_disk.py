@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.flight.connection import Connection
 from stafeta.errors import OutOfSequence, Unavailable
 from tests.brokers import BrokerProcess
 from tests.faults.test_disk import small_disk

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.flight.connection import Connection
 from stafeta.errors import Disconnected, NoReply, StafetaError
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE, wait_until

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
-from stafeta.doors.flight.client.data import PIECE, batches, by_topic
+from stafeta.clients.flight.connection import Connection
+from stafeta.clients.flight.data import PIECE, batches, by_topic
 from stafeta.errors import InvalidMessage, InvalidSchema
 from tests.doors.flight.peers import Place
 from tests.waiting import PATIENCE

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.doors.flight.client.orders import Order, Parcels
+from stafeta.clients.flight.orders import Order, Parcels
 from stafeta.errors import InvalidMessage
 
 

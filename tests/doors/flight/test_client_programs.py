@@ -137,7 +137,7 @@ def test_the_client_imports_nothing_of_the_broker_and_nothing_before_it_is_neede
         "import sys, stafeta\n"
         "assert 'pyarrow' not in sys.modules\n"
         "stafeta.connect, stafeta.connect_async\n"
-        "from stafeta.doors.flight.client.data import batches\n"
+        "from stafeta.clients.flight.data import batches\n"
         "batches(['a']), batches([b'a', 1, {}]), batches(['1'], 'int')\n"
         "print(*sys.modules)"
     )

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.flight.connection import Connection
 from stafeta.errors import ConfigError, InvalidRequest, NoSuchTopic, StafetaError
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
-from stafeta.doors.flight.client.subscription import Subscription
+from stafeta.clients.flight.connection import Connection
+from stafeta.clients.flight.subscription import Subscription
 from stafeta.errors import ConfigError, InvalidMessage, InvalidName, NotSubscribed, TakenOver
 from tests.doors.flight.peers import Place
 from tests.waiting import PATIENCE

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import stafeta
-from stafeta.doors.flight.client.connection import Connection
+from stafeta.clients.flight.connection import Connection
 from stafeta.errors import TakenOver
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, Place, numbered, texts_in

@@ -137,5 +137,5 @@ def test_queues_import_nothing_heavy() -> None:
     script = "import sys, stafeta.frames; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
-    assert "stafeta.doors.frames.client" in modules
+    assert "stafeta.clients.frames" in modules
     assert not modules & {"asyncio", "orjson", "pyarrow", "stafeta.broker", "stafeta.server", "uvloop", "zmq"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stafeta import AsyncClient, Client
-from stafeta.doors.zeromq.client import ClientClosed
+from stafeta.clients.zeromq.client import ClientClosed
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from stafeta import Client
-from stafeta.doors.zeromq.client import ClientClosed, Receipt
+from stafeta.clients.zeromq.client import ClientClosed, Receipt
 from stafeta.errors import ConfigError, InvalidMessage, InvalidName, Refused
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.arrivals import everything, texts

@@ -12,9 +12,9 @@ import pytest
 
 from stafeta import Client
 from stafeta.cli.exits import DATA_FOLDER, code_of
-from stafeta.doors.zeromq.exchange import Dialogue
-from stafeta.doors.zeromq.notebook import FolderError, Notebook, open_notebook
-from stafeta.doors.zeromq.requests import Parcel
+from stafeta.clients.zeromq.client_state import FolderError, Notebook, open_notebook
+from stafeta.clients.zeromq.request_channel import Dialogue
+from stafeta.clients.zeromq.requests import Parcel
 from tests.brokers import BrokerProcess
 
 

@@ -4,8 +4,8 @@ from base64 import b64decode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.doors.zeromq.parcels import Packer
-from stafeta.doors.zeromq.requests import Entry, Parcel, put
+from stafeta.clients.zeromq.batching import Packer
+from stafeta.clients.zeromq.requests import Entry, Parcel, put
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 MIXED = st.lists(st.one_of(TEXT, st.binary()), max_size=30)

@@ -3,9 +3,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.doors.zeromq.notebook import Notebook, open_notebook
-from stafeta.doors.zeromq.reading import Reader
-from stafeta.doors.zeromq.replies import Message
+from stafeta.clients.zeromq.client_state import Notebook, open_notebook
+from stafeta.clients.zeromq.read_position import Reader
+from stafeta.clients.zeromq.replies import Message
 
 IDS = st.lists(st.integers(1, 60), unique=True, min_size=1, max_size=20).map(sorted)
 STEPS = st.lists(

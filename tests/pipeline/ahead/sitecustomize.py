@@ -10,7 +10,7 @@ import sys
 from importlib import import_module
 
 _OF_TASKS = (
-    "stafeta.doors.flight.client.connection",
+    "stafeta.clients.flight.connection",
     "stafeta.pipeline.connector.reader",
     "stafeta.pipeline.connector.reading",
     "stafeta.pipeline.connector.sink",

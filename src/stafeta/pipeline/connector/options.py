@@ -12,16 +12,16 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from stafeta.doors.flight.client.address import ADDRESS, checked
+from stafeta.clients.flight.address import ADDRESS, checked
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.message import Kind
 from stafeta.names import check_client, check_filter, check_name, matcher
 from stafeta.units import parse_count, parse_duration
 
 if TYPE_CHECKING:
-    from stafeta.doors.flight.client.connection import Connection
-    from stafeta.doors.flight.client.link import Link
-    from stafeta.doors.flight.client.tls import Tls
+    from stafeta.clients.flight.connection import Connection
+    from stafeta.clients.flight.link import Link
+    from stafeta.clients.flight.tls import Tls
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 Offset: TypeAlias = int | Edge
@@ -49,20 +49,20 @@ class Address:
 
     def connect(self) -> "Connection":
         """A connection, which is made when it is first used."""
-        from stafeta.doors.flight.client.connection import Connection
+        from stafeta.clients.flight.connection import Connection
 
         return Connection(self.broker, timeout=self.timeout, token=self.token, tls=self._tls())
 
     def link(self) -> "Link":
         """The same for who makes the calls himself."""
-        from stafeta.doors.flight.client.link import Link
+        from stafeta.clients.flight.link import Link
 
         return Link(self.broker, self.timeout, token=self.token, tls=self._tls())
 
     def _tls(self) -> "Tls | None":
         if not (self.roots or self.certificate or self.key or self.hostname):
             return None
-        from stafeta.doors.flight.client.tls import Tls
+        from stafeta.clients.flight.tls import Tls
 
         return Tls(self.roots, self.certificate, self.key, self.hostname)
 

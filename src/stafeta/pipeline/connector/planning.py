@@ -16,7 +16,7 @@ from stafeta.errors import DataLoss
 from stafeta.message import ROW
 
 if TYPE_CHECKING:
-    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.clients.flight.connection import Connection
 
 FEW: Final = 4  # a planner does not know how many tasks can run side by side
 LEAST: Final = 8 << 20

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
+from stafeta.clients.flight.link import Link, Pauses, spawn
+from stafeta.clients.flight.refusals import LATE, TROUBLE, may_pass, translated
 from stafeta.columns import Repeats, counting
-from stafeta.doors.flight.client.link import Link, Pauses, spawn
-from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
 from stafeta.pipeline.connector.columns import STORED, needed
 from stafeta.pipeline.connector.decoding import decoded

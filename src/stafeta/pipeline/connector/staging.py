@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from stafeta.doors.flight.client.transaction import Transaction
+from stafeta.clients.flight.transaction import Transaction
 from stafeta.pipeline.connector.options import Writing
 from stafeta.pipeline.connector.reading import spare_the_collector
 

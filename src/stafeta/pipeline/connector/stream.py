@@ -32,8 +32,8 @@ from stafeta.pipeline.connector.telling import each_told, told
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stafeta.doors.flight.client.connection import Connection
-    from stafeta.doors.flight.client.listing import TopicInfo
+    from stafeta.clients.flight.connection import Connection
+    from stafeta.clients.flight.listing import TopicInfo
 
 _REST: Final = 0.05  # seconds
 Offsets: TypeAlias = dict[str, Any]

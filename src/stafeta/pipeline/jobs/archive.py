@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.clients.flight.connection import Connection
 
 NAME: Final = "archive"
 HOLDER: Final = "pipeline/archive"  # under which the broker holds what is not in the lake

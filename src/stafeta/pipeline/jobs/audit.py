@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from stafeta.clients.flight.connection import Connection
+    from stafeta.clients.flight.listing import SubscriptionInfo, TopicInfo
     from stafeta.config import Config
-    from stafeta.doors.flight.client.connection import Connection
-    from stafeta.doors.flight.client.listing import SubscriptionInfo, TopicInfo
     from stafeta.pipeline.lake import Lake
 
 ARCHIVE: Final = f"flight/{HOLDER}"  # as the broker knows it

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.clients.flight.connection import Connection
 
 PACED: Final = 100_000  # messages of a portion that is sent by the clock,
 MEMORY: Final = 32 << 20  # … or as many as have so many bytes: two portions are in the driver's memory

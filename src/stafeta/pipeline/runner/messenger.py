@@ -18,7 +18,7 @@ from stafeta.errors import StafetaError
 from stafeta.pipeline.runner.reports import CONTROL, Report
 
 if TYPE_CHECKING:
-    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.clients.flight.connection import Connection
 
 log = logging.getLogger("stafeta.pipeline")
 
@@ -114,7 +114,7 @@ class Messenger:
                     yield names
 
     def _connected(self) -> "Connection":
-        from stafeta.doors.flight.client.connection import Connection
+        from stafeta.clients.flight.connection import Connection
 
         if self._broker is None:
             self._broker = Connection(self._address, timeout=_PATIENCE)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stafeta.errors import NoSuchTopic
 
 if TYPE_CHECKING:
-    from stafeta.doors.flight.client.connection import Connection
+    from stafeta.clients.flight.connection import Connection
 
 ROOT: Final = "$sys/pipeline"
 CONTROL: Final = f"{ROOT}/control"

@@ -9,7 +9,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from stafeta.doors.flight.client.listing import CursorInfo, SubscriptionInfo
+from stafeta.clients.flight.listing import CursorInfo, SubscriptionInfo
 from stafeta.names import matcher
 from stafeta.pipeline.jobs.auditing.findings import Finding, Ranges
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import zmq
 
-from stafeta.doors import forks
-from stafeta.doors.zeromq.dialogues import MAX_WINDOW, ClientClosed, Dialogues
-from stafeta.doors.zeromq.exchange import Dialogue, Exchange
-from stafeta.doors.zeromq.outbox import Receipt, Tally
-from stafeta.doors.zeromq.parcels import MAX_PAYLOAD, Packer
-from stafeta.doors.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
+from stafeta.clients import forks
+from stafeta.clients.zeromq.batching import MAX_PAYLOAD, Packer
+from stafeta.clients.zeromq.client_core import MAX_WINDOW, ClientClosed, Dialogues
+from stafeta.clients.zeromq.outbox import Receipt, Tally
+from stafeta.clients.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
+from stafeta.clients.zeromq.request_channel import Dialogue, Exchange
 from stafeta.errors import NoReply, Refused
 
 if TYPE_CHECKING:
-    from stafeta.doors.zeromq.async_client import AsyncClient
+    from stafeta.clients.zeromq.async_client import AsyncClient
 
 __all__ = [
     "AsyncClient",
@@ -239,7 +239,7 @@ class Client:
 def __getattr__(name: str) -> Any:
     # asyncio takes as long to import as all the rest, and most programs need one kind of client.
     if name == "AsyncClient":
-        from stafeta.doors.zeromq.async_client import AsyncClient
+        from stafeta.clients.zeromq.async_client import AsyncClient
 
         return AsyncClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Itera
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from stafeta.doors.flight.client.data import Data, batches
-from stafeta.doors.flight.client.link import log, spawn
-from stafeta.doors.flight.client.producer import HASTE, Producer
-from stafeta.doors.flight.client.subscription import Received, Subscription
-from stafeta.doors.flight.client.transaction import PART, Transaction
+from stafeta.clients.flight.data import Data, batches
+from stafeta.clients.flight.link import log, spawn
+from stafeta.clients.flight.producer import HASTE, Producer
+from stafeta.clients.flight.subscription import Received, Subscription
+from stafeta.clients.flight.transaction import PART, Transaction
 from stafeta.errors import StafetaError
 
 _T = TypeVar("_T", bound=Producer | Subscription)

@@ -7,8 +7,8 @@ with it: ids of another log are other messages'.
 
 from collections.abc import Iterable, Sequence
 
-from stafeta.doors.zeromq.notebook import Notebook
-from stafeta.doors.zeromq.replies import Message
+from stafeta.clients.zeromq.client_state import Notebook
+from stafeta.clients.zeromq.replies import Message
 
 
 class Reader:

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from stafeta.doors import forks
-from stafeta.doors.zeromq import replies, requests
-from stafeta.doors.zeromq.exchange import Dialogue, Exchange
-from stafeta.doors.zeromq.notebook import Notebook, open_notebook
-from stafeta.doors.zeromq.outbox import Outbox, Tally
-from stafeta.doors.zeromq.reading import Reader
-from stafeta.doors.zeromq.replies import ClientInfo, Message, Nak, SubscriptionInfo, TopicInfo
-from stafeta.doors.zeromq.requests import Parcel
+from stafeta.clients import forks
+from stafeta.clients.zeromq import replies, requests
+from stafeta.clients.zeromq.client_state import Notebook, open_notebook
+from stafeta.clients.zeromq.outbox import Outbox, Tally
+from stafeta.clients.zeromq.read_position import Reader
+from stafeta.clients.zeromq.replies import ClientInfo, Message, Nak, SubscriptionInfo, TopicInfo
+from stafeta.clients.zeromq.request_channel import Dialogue, Exchange
+from stafeta.clients.zeromq.requests import Parcel
 from stafeta.errors import ConfigError, InvalidName, NoReply, StafetaError
 
 _T = TypeVar("_T")

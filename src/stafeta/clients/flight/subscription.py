@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.acks import Acks
-from stafeta.doors.flight.client.bell import Waiting
-from stafeta.doors.flight.client.bookmark import COLUMNS
-from stafeta.doors.flight.client.link import Link, log
-from stafeta.doors.flight.client.producer import HASTE
-from stafeta.doors.flight.client.reading import Reading
+from stafeta.clients import forks
+from stafeta.clients.flight.acks import Acks
+from stafeta.clients.flight.bell import Waiting
+from stafeta.clients.flight.bookmark import COLUMNS
+from stafeta.clients.flight.link import Link, log
+from stafeta.clients.flight.producer import HASTE
+from stafeta.clients.flight.reading import Reading
 from stafeta.errors import DataLoss, Disconnected, StafetaError
 
 

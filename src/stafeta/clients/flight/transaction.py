@@ -5,12 +5,12 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, Self
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.bell import Waiting
-from stafeta.doors.flight.client.data import Data, batches, by_topic
-from stafeta.doors.flight.client.link import Link, log
-from stafeta.doors.flight.client.orders import Order
-from stafeta.doors.flight.client.shipper import Shipper
+from stafeta.clients import forks
+from stafeta.clients.flight.bell import Waiting
+from stafeta.clients.flight.data import Data, batches, by_topic
+from stafeta.clients.flight.link import Link, log
+from stafeta.clients.flight.orders import Order
+from stafeta.clients.flight.shipper import Shipper
 from stafeta.errors import StafetaError
 
 PART: Final = "main"

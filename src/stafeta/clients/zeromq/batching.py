@@ -4,7 +4,7 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 
-from stafeta.doors.zeromq.requests import Parcel
+from stafeta.clients.zeromq.requests import Parcel
 from stafeta.errors import InvalidMessage
 from stafeta.message import Kind
 

@@ -13,27 +13,27 @@ from weakref import WeakSet
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.acks import Acks
-from stafeta.doors.flight.client.address import ADDRESS
-from stafeta.doors.flight.client.bell import left
-from stafeta.doors.flight.client.bookmark import Bookmark, Place
-from stafeta.doors.flight.client.data import Data
-from stafeta.doors.flight.client.link import Link, log
-from stafeta.doors.flight.client.listing import (
+from stafeta.clients import forks
+from stafeta.clients.flight.acks import Acks
+from stafeta.clients.flight.address import ADDRESS
+from stafeta.clients.flight.bell import left
+from stafeta.clients.flight.bookmark import Bookmark, Place
+from stafeta.clients.flight.data import Data
+from stafeta.clients.flight.link import Link, log
+from stafeta.clients.flight.listing import (
     SubscriptionInfo,
     TopicInfo,
     floors,
     subscription_infos,
     topic_infos,
 )
-from stafeta.doors.flight.client.producer import HASTE, Producer
-from stafeta.doors.flight.client.publisher import Published, Publisher
-from stafeta.doors.flight.client.reading import Reading
-from stafeta.doors.flight.client.rows import Rows
-from stafeta.doors.flight.client.subscription import Subscription
-from stafeta.doors.flight.client.tls import Tls
-from stafeta.doors.flight.client.transaction import Transaction, begun
+from stafeta.clients.flight.producer import HASTE, Producer
+from stafeta.clients.flight.publisher import Published, Publisher
+from stafeta.clients.flight.reading import Reading
+from stafeta.clients.flight.rows import Rows
+from stafeta.clients.flight.subscription import Subscription
+from stafeta.clients.flight.tls import Tls
+from stafeta.clients.flight.transaction import Transaction, begun
 from stafeta.errors import ConfigError, StafetaError
 
 BATCH_ROWS: Final = 10_000

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import zmq
 
-from stafeta.doors import forks
-from stafeta.doors.zeromq.client import ADDRESS
-from stafeta.doors.zeromq.dialogues import MAX_WINDOW, Dialogues
-from stafeta.doors.zeromq.exchange import Dialogue, Exchange
-from stafeta.doors.zeromq.outbox import Receipt, Tally
-from stafeta.doors.zeromq.parcels import MAX_PAYLOAD, Packer
-from stafeta.doors.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
+from stafeta.clients import forks
+from stafeta.clients.zeromq.batching import MAX_PAYLOAD, Packer
+from stafeta.clients.zeromq.client import ADDRESS
+from stafeta.clients.zeromq.client_core import MAX_WINDOW, Dialogues
+from stafeta.clients.zeromq.outbox import Receipt, Tally
+from stafeta.clients.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
+from stafeta.clients.zeromq.request_channel import Dialogue, Exchange
 from stafeta.errors import NoReply, Refused
 
 _T = TypeVar("_T")

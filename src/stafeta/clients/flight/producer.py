@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Final, Self
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.bell import Waiting
-from stafeta.doors.flight.client.link import Link, log
-from stafeta.doors.flight.client.rows import Rows
-from stafeta.doors.flight.client.shipper import Shipper
+from stafeta.clients import forks
+from stafeta.clients.flight.bell import Waiting
+from stafeta.clients.flight.link import Link, log
+from stafeta.clients.flight.rows import Rows
+from stafeta.clients.flight.shipper import Shipper
 from stafeta.errors import StafetaError
 
 HASTE: Final = 2.0  # seconds that one waits at most when leaving because of an error

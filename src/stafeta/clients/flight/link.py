@@ -22,10 +22,10 @@ from typing import Any, Final, TypeVar
 
 from pyarrow import flight
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.address import checked
-from stafeta.doors.flight.client.refusals import LATE, TROUBLE, may_pass, translated
-from stafeta.doors.flight.client.tls import Tls
+from stafeta.clients import forks
+from stafeta.clients.flight.address import checked
+from stafeta.clients.flight.refusals import LATE, TROUBLE, may_pass, translated
+from stafeta.clients.flight.tls import Tls
 from stafeta.errors import ConfigError, Disconnected, NoReply, StafetaError, Unavailable, Untrusted
 
 _OPTIONS: Final = [

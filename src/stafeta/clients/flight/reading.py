@@ -19,11 +19,11 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.bell import Bell, Waiting
-from stafeta.doors.flight.client.bookmark import Bookmark
-from stafeta.doors.flight.client.link import Link, Pauses, log, spawn
-from stafeta.doors.flight.client.refusals import TROUBLE, may_pass, translated
+from stafeta.clients import forks
+from stafeta.clients.flight.bell import Bell, Waiting
+from stafeta.clients.flight.bookmark import Bookmark
+from stafeta.clients.flight.link import Link, Pauses, log, spawn
+from stafeta.clients.flight.refusals import TROUBLE, may_pass, translated
 from stafeta.errors import Disconnected, Refused, StafetaError
 
 _AHEAD: Final = 16 << 20  # bytes in the inbox above which nothing more is read

@@ -19,10 +19,10 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta.doors.flight.client.bell import Bell, Waiting
-from stafeta.doors.flight.client.link import Link, Pauses, log
-from stafeta.doors.flight.client.orders import Order, Parcel, Parcels, Source
-from stafeta.doors.flight.client.refusals import TROUBLE, may_pass, translated
+from stafeta.clients.flight.bell import Bell, Waiting
+from stafeta.clients.flight.link import Link, Pauses, log
+from stafeta.clients.flight.orders import Order, Parcel, Parcels, Source
+from stafeta.clients.flight.refusals import TROUBLE, may_pass, translated
 from stafeta.errors import Disconnected, OutOfSequence, Refused, StafetaError
 
 _AGE: Final = 300.0  # seconds after which a stream is finished and another one begun

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Final, TypeAlias, TypeVar
 
-from stafeta.doors import forks
+from stafeta.clients import forks
 
 _GLANCE: Final = 0.5  # seconds
 _T = TypeVar("_T")

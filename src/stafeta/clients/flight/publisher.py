@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from uuid import uuid4
 
-from stafeta.doors.flight.client.bell import Waiting
-from stafeta.doors.flight.client.data import Data, batches, by_topic
-from stafeta.doors.flight.client.link import Link
-from stafeta.doors.flight.client.orders import Order
-from stafeta.doors.flight.client.shipper import Shipper
+from stafeta.clients.flight.bell import Waiting
+from stafeta.clients.flight.data import Data, batches, by_topic
+from stafeta.clients.flight.link import Link
+from stafeta.clients.flight.orders import Order
+from stafeta.clients.flight.shipper import Shipper
 from stafeta.errors import InvalidMessage
 
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.bell import Bell, Waiting
-from stafeta.doors.flight.client.link import Link, log
+from stafeta.clients import forks
+from stafeta.clients.flight.bell import Bell, Waiting
+from stafeta.clients.flight.link import Link, log
 from stafeta.errors import Disconnected, NoReply, StafetaError
 
 Ranges = dict[str, list[list[int]]]

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stafeta.doors.zeromq.exchange import Dialogue
-from stafeta.doors.zeromq.requests import Entry, Parcel
+from stafeta.clients.zeromq.request_channel import Dialogue
+from stafeta.clients.zeromq.requests import Entry, Parcel
 from stafeta.errors import StoreError
 
 VERSION = 2

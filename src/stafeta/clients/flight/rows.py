@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from stafeta.doors import forks
-from stafeta.doors.flight.client.data import PIECE, of_arrow, of_rows, one_batch
-from stafeta.doors.flight.client.orders import Order
-from stafeta.doors.flight.client.shipper import Shipper
+from stafeta.clients import forks
+from stafeta.clients.flight.data import PIECE, of_arrow, of_rows, one_batch
+from stafeta.clients.flight.orders import Order
+from stafeta.clients.flight.shipper import Shipper
 from stafeta.errors import Disconnected, InvalidMessage, StafetaError
 
 _ROW: Final = 50  # bytes that a row takes as a Python object besides its payload

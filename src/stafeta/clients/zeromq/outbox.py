@@ -10,11 +10,11 @@ import logging
 from collections import deque
 from typing import NamedTuple
 
-from stafeta.doors.zeromq import replies, requests
-from stafeta.doors.zeromq.exchange import Dialogue, Exchange, Request
-from stafeta.doors.zeromq.notebook import Notebook
-from stafeta.doors.zeromq.replies import Nak
-from stafeta.doors.zeromq.requests import Entry, Parcel
+from stafeta.clients.zeromq import replies, requests
+from stafeta.clients.zeromq.client_state import Notebook
+from stafeta.clients.zeromq.replies import Nak
+from stafeta.clients.zeromq.request_channel import Dialogue, Exchange, Request
+from stafeta.clients.zeromq.requests import Entry, Parcel
 from stafeta.errors import Unavailable
 
 _log = logging.getLogger("stafeta.client")

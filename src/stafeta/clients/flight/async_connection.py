@@ -11,11 +11,11 @@ from typing import Any, Self
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta.doors.flight.client.address import ADDRESS
-from stafeta.doors.flight.client.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
-from stafeta.doors.flight.client.bell import left
-from stafeta.doors.flight.client.bookmark import Bookmark, Place
-from stafeta.doors.flight.client.connection import (
+from stafeta.clients.flight.address import ADDRESS
+from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
+from stafeta.clients.flight.bell import left
+from stafeta.clients.flight.bookmark import Bookmark, Place
+from stafeta.clients.flight.connection import (
     BATCH_ROWS,
     LINGER,
     MAX_MEMORY,
@@ -23,21 +23,21 @@ from stafeta.doors.flight.client.connection import (
     check_start,
     portions,
 )
-from stafeta.doors.flight.client.data import Data
-from stafeta.doors.flight.client.link import log, spawn
-from stafeta.doors.flight.client.listing import (
+from stafeta.clients.flight.data import Data
+from stafeta.clients.flight.link import log, spawn
+from stafeta.clients.flight.listing import (
     SubscriptionInfo,
     TopicInfo,
     floors,
     subscription_infos,
     topic_infos,
 )
-from stafeta.doors.flight.client.producer import HASTE, Producer
-from stafeta.doors.flight.client.publisher import Published
-from stafeta.doors.flight.client.reading import Reading
-from stafeta.doors.flight.client.subscription import Subscription
-from stafeta.doors.flight.client.tls import Tls
-from stafeta.doors.flight.client.transaction import begun
+from stafeta.clients.flight.producer import HASTE, Producer
+from stafeta.clients.flight.publisher import Published
+from stafeta.clients.flight.reading import Reading
+from stafeta.clients.flight.subscription import Subscription
+from stafeta.clients.flight.tls import Tls
+from stafeta.clients.flight.transaction import begun
 from stafeta.errors import StafetaError
 
 
