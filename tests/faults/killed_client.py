@@ -13,26 +13,26 @@ from collections.abc import Callable
 from typing import Any
 
 from stafeta import Client
-from stafeta.clients.zeromq import batching as parcels
-from stafeta.clients.zeromq.client_state import Notebook
-from stafeta.clients.zeromq.request_channel import Exchange
+from stafeta.clients.zeromq import batching as batches
+from stafeta.clients.zeromq.client_state import ClientState
+from stafeta.clients.zeromq.request_channel import RequestChannel
 
 # Where, and whether to die before it is done or after.
 POINTS: dict[str, tuple[type, str, bool]] = {
-    "before the folder is made": (Notebook, "_prepare", False),
-    "after the folder is made": (Notebook, "_prepare", True),
-    "before the outbox is written": (Notebook, "add", False),
-    "after the outbox is written": (Notebook, "add", True),
-    "before something is sent": (Exchange, "_transmit", False),
-    "after something is sent": (Exchange, "_transmit", True),
-    "after a reply has come": (Exchange, "_receive", True),
-    "before an answered put is done with": (Notebook, "done", False),
-    "after an answered put is done with": (Notebook, "done", True),
-    "before a commit": (Notebook, "_commit", False),
-    "after a commit": (Notebook, "_commit", True),
-    "before an acknowledgement is kept": (Notebook, "acknowledge", False),
-    "after an acknowledgement is kept": (Notebook, "acknowledge", True),
-    "before the folder is closed": (Notebook, "close", False),
+    "before the folder is made": (ClientState, "_prepare", False),
+    "after the folder is made": (ClientState, "_prepare", True),
+    "before the outbox is written": (ClientState, "add", False),
+    "after the outbox is written": (ClientState, "add", True),
+    "before something is sent": (RequestChannel, "_transmit", False),
+    "after something is sent": (RequestChannel, "_transmit", True),
+    "after a reply has come": (RequestChannel, "_receive", True),
+    "before an answered put is done with": (ClientState, "done", False),
+    "after an answered put is done with": (ClientState, "done", True),
+    "before a commit": (ClientState, "_commit", False),
+    "after a commit": (ClientState, "_commit", True),
+    "before an acknowledgement is kept": (ClientState, "acknowledge", False),
+    "after an acknowledgement is kept": (ClientState, "acknowledge", True),
+    "before the folder is closed": (ClientState, "close", False),
 }
 
 
@@ -55,7 +55,7 @@ def die_at(point: str, call: int) -> None:
 
 
 def put(client: Client, topic: str, total: int) -> None:
-    parcels._MAX_COUNT = 3  # several parcels on their way, with few messages
+    batches._MAX_COUNT = 3  # several batches on their way, with few messages
     while (number := client.count(topic)) < total:
         if number % 3:
             client.put(topic, str(number))

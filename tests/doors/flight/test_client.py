@@ -97,7 +97,7 @@ def test_a_producer_that_was_refused_says_so_at_whatever_comes_next(
     producer.send("1")
     producer.flush()
     producer.send("one")
-    wait_until(lambda: producer._rows.order.error is not None)
+    wait_until(lambda: producer._rows.request.error is not None)
     for _ in range(2):
         with pytest.raises(InvalidMessage, match="'one' is not of the kind int"):
             use(producer)

@@ -151,7 +151,7 @@ def test_what_a_cancelled_task_has_handed_over_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [str(number) for number in range(20)]
-    monkeypatch.setattr(async_streams, "HASTE", PATIENCE)
+    monkeypatch.setattr(async_streams, "EXIT_TIMEOUT", PATIENCE)
 
     async def produce(broker: AsyncConnection) -> None:
         async with broker.producer("producer", linger=PATIENCE) as producer:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import stafeta
-from stafeta.clients.flight import shipper
+from stafeta.clients.flight import sender
 from stafeta.clients.flight.connection import Connection
 from tests.brokers import BrokerProcess
 from tests.doors.flight.flaky_relay import FlakyRelay
@@ -93,7 +93,7 @@ def test_a_subscription_over_a_wire_that_is_cut(
 def test_a_stream_that_has_grown_old_is_followed_by_another(
     standing: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipper, "_AGE", 0.02)
+    monkeypatch.setattr(sender, "_AGE", 0.02)
     with stafeta.connect(address(standing)) as broker:
         with broker.producer(topic, linger=0) as producer:
             sources: set[object] = set()

@@ -12,9 +12,9 @@ import pytest
 
 from stafeta import Client
 from stafeta.cli.exits import DATA_FOLDER, code_of
-from stafeta.clients.zeromq.client_state import FolderError, Notebook, open_notebook
+from stafeta.clients.zeromq.client_state import ClientState, FolderError, open_client_state
 from stafeta.clients.zeromq.request_channel import Dialogue
-from stafeta.clients.zeromq.requests import Parcel
+from stafeta.clients.zeromq.requests import PublishBatch
 from tests.brokers import BrokerProcess
 
 
@@ -112,7 +112,7 @@ def test_a_full_disk_is_said_and_the_client_goes_on_when_there_is_room(
     with Client(lasting.address, tmp_path / "client") as client:
         client.subscribe(topic)
         client.put(topic, "a")
-        memory = client._dialogues._open[0]._database  # type: ignore[index]
+        memory = client._core._open[0]._database  # type: ignore[index]
         pages = memory.execute("PRAGMA page_count").fetchone()[0]
         memory.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(FolderError, match="full"):
@@ -130,9 +130,9 @@ def test_the_plain_client_does_not_import_asyncio() -> None:
 
 @pytest.mark.parametrize("statement", range(1, 8))
 def test_an_interrupt_between_two_statements_leaves_no_half_change(tmp_path: Path, statement: int) -> None:
-    (notebook,) = _finished(open_notebook(tmp_path, 1.0))
-    notebook.add("t", _parcel("one"))
-    database, left = notebook._database, [statement]
+    (state,) = _finished(open_client_state(tmp_path, 1.0))
+    state.add("t", _parcel("one"))
+    database, left = state._database, [statement]
 
     class Interrupted:
         """The database, of a person who presses Ctrl-C just before one of its statements."""
@@ -146,26 +146,26 @@ def test_an_interrupt_between_two_statements_leaves_no_half_change(tmp_path: Pat
                 raise KeyboardInterrupt
             return database.execute(*arguments)
 
-    notebook._database = cast("sqlite3.Connection", Interrupted())
+    state._database = cast("sqlite3.Connection", Interrupted())
     with suppress(KeyboardInterrupt):
-        notebook.add("t", _parcel("two"))
-    notebook._database = database
-    notebook.add("t", _parcel("three"))
+        state.add("t", _parcel("two"))
+    state._database = database
+    state.add("t", _parcel("three"))
     entries, number = [], 0
-    while (entry := notebook.after(number)) is not None:
+    while (entry := state.after(number)) is not None:
         entries.append(entry)
         number = entry.number
     assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
-    assert [entry.parcel.publications for entry in entries][-1] == b'["three"]'
+    assert [entry.batch.publications for entry in entries][-1] == b'["three"]'
     assert len(entries) in (2, 3)
-    notebook.close()
+    state.close()
 
 
-def _parcel(text: str) -> Parcel:
-    return Parcel(1, "string", "", f'["{text}"]'.encode())
+def _parcel(text: str) -> PublishBatch:
+    return PublishBatch(1, "string", "", f'["{text}"]'.encode())
 
 
-def _finished(work: Dialogue[Notebook]) -> list[Notebook]:
+def _finished(work: Dialogue[ClientState]) -> list[ClientState]:
     try:
         while True:
             next(work)

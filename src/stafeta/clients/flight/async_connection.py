@@ -13,8 +13,7 @@ from pyarrow import flight
 
 from stafeta.clients.flight.address import ADDRESS
 from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
-from stafeta.clients.flight.bell import left
-from stafeta.clients.flight.bookmark import Bookmark, Place
+from stafeta.clients.flight.channel import log, spawn
 from stafeta.clients.flight.connection import (
     BATCH_ROWS,
     LINGER,
@@ -24,7 +23,6 @@ from stafeta.clients.flight.connection import (
     portions,
 )
 from stafeta.clients.flight.data import Data
-from stafeta.clients.flight.link import log, spawn
 from stafeta.clients.flight.listing import (
     SubscriptionInfo,
     TopicInfo,
@@ -32,9 +30,11 @@ from stafeta.clients.flight.listing import (
     subscription_infos,
     topic_infos,
 )
-from stafeta.clients.flight.producer import HASTE, Producer
+from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
 from stafeta.clients.flight.publisher import Published
-from stafeta.clients.flight.reading import Reading
+from stafeta.clients.flight.read_position import ReadPosition, StartOffset
+from stafeta.clients.flight.signals import left
+from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Subscription
 from stafeta.clients.flight.tls import Tls
 from stafeta.clients.flight.transaction import begun
@@ -99,12 +99,12 @@ class AsyncConnection:
 
     async def publish(self, topic: str | None, data: Data, *, kind: str | None = None) -> Published:
         """See `Connection.publish`."""
-        self._sync._link.check()
+        self._sync._channel.check()
         publisher = self._sync._publisher
         handed = spawn(publisher.publishing, topic, data, kind)
         self._handed.add(handed)
         handed.add_done_callback(self._handed.discard)
-        return await publisher._bell.wait_async(await asyncio.wrap_future(handed))
+        return await publisher._signal.wait_async(await asyncio.wrap_future(handed))
 
     def producer(
         self,
@@ -129,15 +129,15 @@ class AsyncConnection:
         self,
         topic: str,
         *,
-        start: Place = None,
-        end: Place = None,
+        start: StartOffset = None,
+        end: StartOffset = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> pa.Table:
         """See `Connection.read`."""
-        reading = self._sync._reading(Bookmark(topic, start=start, end=end, columns=columns, limit=limit))
+        reading = self._sync._reading(ReadPosition(topic, start=start, end=end, columns=columns, limit=limit))
         try:
-            schema = await reading.bell.wait_async(reading.opening())
+            schema = await reading.signal.wait_async(reading.opening())
             return pa.Table.from_batches([batch async for batch in self._batches(reading)], schema)
         finally:
             self._sync._end(reading)
@@ -146,15 +146,15 @@ class AsyncConnection:
         self,
         topic: str,
         *,
-        start: Place = None,
-        end: Place = None,
+        start: StartOffset = None,
+        end: StartOffset = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         follow: bool = False,
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `Connection.batches`."""
         reading = self._sync._reading(
-            Bookmark(topic, start=start, end=end, columns=columns, limit=limit, follow=follow)
+            ReadPosition(topic, start=start, end=end, columns=columns, limit=limit, follow=follow)
         )
         try:
             async for batch in self._batches(reading):
@@ -180,7 +180,7 @@ class AsyncConnection:
             subscription = self._sync._subscription(filter, name, start, columns, follow)
             reading = subscription._reading
             try:
-                await reading.bell.wait_async(reading.opening())
+                await reading.signal.wait_async(reading.opening())
             except BaseException:
                 subscription._end()
                 raise
@@ -208,7 +208,7 @@ class AsyncConnection:
 
     async def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
         """See `Connection.describe`."""
-        return await asyncio.wrap_future(self._sync._link.describe(command))
+        return await asyncio.wrap_future(self._sync._channel.describe(command))
 
     async def topics(self, filter: str | None = None) -> list[TopicInfo]:
         """See `Connection.topics`."""
@@ -249,7 +249,7 @@ class AsyncConnection:
                     await asyncio.wrap_future(handed)
             for one in self._sync._unfinished():
                 try:
-                    await one._bell.wait_async(one._finishing(left(deadline)))
+                    await one._signal.wait_async(one._finishing(left(deadline)))
                 except StafetaError as error:
                     errors.append(error)
                 finally:
@@ -269,13 +269,13 @@ class AsyncConnection:
             await self.close()
             return
         try:
-            await self.close(min(HASTE, self._sync._link.timeout))
+            await self.close(min(EXIT_TIMEOUT, self._sync._channel.timeout))
         except StafetaError as second:
             log.warning("%s: not everything was sent: %s", self.address, second)
 
     async def _ask(self, action: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-        return await asyncio.wrap_future(self._sync._link.start(action, body))
+        return await asyncio.wrap_future(self._sync._channel.start(action, body))
 
-    async def _batches(self, reading: Reading) -> AsyncIterator[pa.RecordBatch]:
-        while (batch := await reading.bell.wait_async(reading.next())) is not None:
-            yield reading.bookmark.shown(batch)
+    async def _batches(self, reading: StreamReader) -> AsyncIterator[pa.RecordBatch]:
+        while (batch := await reading.signal.wait_async(reading.next())) is not None:
+            yield reading.position.shown(batch)

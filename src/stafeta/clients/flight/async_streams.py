@@ -5,9 +5,9 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Itera
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from stafeta.clients.flight.channel import log, spawn
 from stafeta.clients.flight.data import Data, batches
-from stafeta.clients.flight.link import log, spawn
-from stafeta.clients.flight.producer import HASTE, Producer
+from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
 from stafeta.clients.flight.subscription import Received, Subscription
 from stafeta.clients.flight.transaction import PART, Transaction
 from stafeta.errors import StafetaError
@@ -35,7 +35,7 @@ class _Stream(Generic[_T]):
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
         """See `Producer.flush`, `Subscription.flush`."""
         made = await self._opened()
-        await made._bell.wait_async(made._finishing(timeout))
+        await made._signal.wait_async(made._finishing(timeout))
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
         """See `Producer.close`, `Subscription.close`."""
@@ -43,7 +43,7 @@ class _Stream(Generic[_T]):
         if made is None or made._closed:
             return
         try:
-            await made._bell.wait_async(made._finishing(timeout))
+            await made._signal.wait_async(made._finishing(timeout))
         finally:
             made._end()
 
@@ -61,7 +61,7 @@ class _Stream(Generic[_T]):
             await self.close()
         else:
             try:
-                await self.close(min(HASTE, self._sync()._link.timeout))
+                await self.close(min(EXIT_TIMEOUT, self._sync()._channel.timeout))
             except StafetaError as second:
                 log.warning("Not everything has an answer: %s", second)
 
@@ -73,7 +73,7 @@ class AsyncProducer(_Stream[Producer]):
         """See `Producer.send`."""
         producer = self._made or await self._opened()
         if producer._rows.append(payload):
-            await producer._bell.wait_async(producer._room())
+            await producer._signal.wait_async(producer._room())
 
     async def send_many(self, payloads: Iterable[str | bytes] | AsyncIterable[str | bytes]) -> None:
         """See `Producer.send_many`. `payloads` may be an asynchronous iterable too."""
@@ -84,7 +84,7 @@ class AsyncProducer(_Stream[Producer]):
         producer = await self._opened()
         for full in producer._rows.extend(payloads):
             if full:
-                await producer._bell.wait_async(producer._room())
+                await producer._signal.wait_async(producer._room())
             else:
                 await asyncio.sleep(0)
 
@@ -92,7 +92,7 @@ class AsyncProducer(_Stream[Producer]):
         """See `Producer.write`."""
         producer = await self._opened()
         if producer._rows.write(data):
-            await producer._bell.wait_async(producer._room())
+            await producer._signal.wait_async(producer._room())
 
     @property
     def name(self) -> str:
@@ -124,12 +124,12 @@ class AsyncSubscription(_Stream[Subscription]):
         """See `Subscription.accept_loss`."""
         subscription = await self._opened()
         if subscription._acks is not None:
-            await asyncio.wrap_future(subscription._link.start("subscribe", subscription._body()))
-        await subscription._bell.wait_async(subscription._restarting())
+            await asyncio.wrap_future(subscription._channel.start("subscribe", subscription._body()))
+        await subscription._signal.wait_async(subscription._restarting())
 
     async def __anext__(self) -> Received:
         subscription = await self._opened()
-        found = await subscription._bell.wait_async(subscription._next())
+        found = await subscription._signal.wait_async(subscription._next())
         if found is None:
             raise StopAsyncIteration
         return found
@@ -154,8 +154,8 @@ class AsyncTransaction:
         """See `Transaction.write`."""
         found = await asyncio.wrap_future(spawn(batches, data, kind))
         transaction = await self._begun()
-        shipper = transaction._shipper(part)
-        return await shipper.bell.wait_async(transaction._writing(shipper, topic, found))
+        sender = transaction._sender(part)
+        return await sender.signal.wait_async(transaction._writing(sender, topic, found))
 
     async def commit(self, parts: Sequence[str] | Mapping[str, int] | None = None) -> bool:
         """See `Transaction.commit`."""

@@ -16,10 +16,8 @@ from pyarrow import flight
 from stafeta.clients import forks
 from stafeta.clients.flight.acks import Acks
 from stafeta.clients.flight.address import ADDRESS
-from stafeta.clients.flight.bell import left
-from stafeta.clients.flight.bookmark import Bookmark, Place
+from stafeta.clients.flight.channel import Channel, log
 from stafeta.clients.flight.data import Data
-from stafeta.clients.flight.link import Link, log
 from stafeta.clients.flight.listing import (
     SubscriptionInfo,
     TopicInfo,
@@ -27,10 +25,12 @@ from stafeta.clients.flight.listing import (
     subscription_infos,
     topic_infos,
 )
-from stafeta.clients.flight.producer import HASTE, Producer
+from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
 from stafeta.clients.flight.publisher import Published, Publisher
-from stafeta.clients.flight.reading import Reading
+from stafeta.clients.flight.read_position import ReadPosition, StartOffset
 from stafeta.clients.flight.rows import Rows
+from stafeta.clients.flight.signals import left
+from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Subscription
 from stafeta.clients.flight.tls import Tls
 from stafeta.clients.flight.transaction import Transaction, begun
@@ -66,15 +66,15 @@ class Connection:
         token: str | None = None,
         tls: Tls | None = None,
     ) -> None:
-        self._link = Link(address, timeout, token, tls)
-        self._publisher = Publisher(self._link)
-        self._open: set[Producer | Subscription | Reading | Transaction] = set()
+        self._channel = Channel(address, timeout, token, tls)
+        self._publisher = Publisher(self._channel)
+        self._open: set[Producer | Subscription | StreamReader | Transaction] = set()
         _connections.add(self)
         forks.guard(self)
 
     @property
     def address(self) -> str:
-        return self._link.address
+        return self._channel.address
 
     def publish(self, topic: str | None, data: Data, *, kind: str | None = None) -> Published:
         """Store messages, each once; returns once they are on the broker's disk. `data` is a list of messages (str,
@@ -83,8 +83,8 @@ class Connection:
 
         Where it raises `NoReply`, the connection goes on trying for as long as it is open: do not publish it again.
         """
-        self._link.check()
-        return self._publisher._bell.wait(self._publisher.publishing(topic, data, kind))
+        self._channel.check()
+        return self._publisher._signal.wait(self._publisher.publishing(topic, data, kind))
 
     def producer(
         self,
@@ -99,23 +99,23 @@ class Connection:
         """A producer for a topic. It sends a batch when `batch_rows` messages are there, or `linger` seconds after the
         first; more than `max_memory` bytes it does not hold. One with a name, which no other program uses at the same
         time, can go on after its program was killed: `count` tells how many messages are stored."""
-        numbers = None if name is None else self._link.ask("sequence", {"producer": name, "topic": topic})
+        numbers = None if name is None else self._channel.ask("sequence", {"producer": name, "topic": topic})
         return self._producer(topic, name, numbers, batch_rows, linger, max_memory, kind)
 
     def read(
         self,
         topic: str,
         *,
-        start: Place = None,
-        end: Place = None,
+        start: StartOffset = None,
+        end: StartOffset = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> pa.Table:
         """What a topic, or all topics that match a filter, hold: from `start` up to, not including, `end`, which are
         offsets or times."""
-        reading = self._reading(Bookmark(topic, start=start, end=end, columns=columns, limit=limit))
+        reading = self._reading(ReadPosition(topic, start=start, end=end, columns=columns, limit=limit))
         try:
-            schema = reading.bell.wait(reading.opening())
+            schema = reading.signal.wait(reading.opening())
             return pa.Table.from_batches(list(self._batches(reading)), schema)
         finally:
             self._end(reading)
@@ -124,15 +124,15 @@ class Connection:
         self,
         topic: str,
         *,
-        start: Place = None,
-        end: Place = None,
+        start: StartOffset = None,
+        end: StartOffset = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         follow: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """The same in batches, of which a few are in memory at a time. With `follow` it goes on with what comes."""
         reading = self._reading(
-            Bookmark(topic, start=start, end=end, columns=columns, limit=limit, follow=follow)
+            ReadPosition(topic, start=start, end=end, columns=columns, limit=limit, follow=follow)
         )
         try:
             yield from self._batches(reading)
@@ -157,7 +157,7 @@ class Connection:
         subscription = self._subscription(filter, name, start, columns, follow)
         reading = subscription._reading
         try:
-            reading.bell.wait(reading.opening())
+            reading.signal.wait(reading.opening())
         except BaseException:
             subscription.close(0.0)
             raise
@@ -165,38 +165,38 @@ class Connection:
 
     def unsubscribe(self, filter: str, *, name: str) -> None:
         """End a durable subscription: what the broker held for it is released."""
-        self._link.ask("unsubscribe", {"client": name, "filter": filter})
+        self._channel.ask("unsubscribe", {"client": name, "filter": filter})
 
     def hold(self, filter: str, *, name: str, start: str = "latest") -> None:
         """Make a durable subscription, without reading: the broker holds what comes. To repeat it changes nothing."""
         check_start(start)
-        self._link.ask("subscribe", {"client": name, "filter": filter, "from": start})
+        self._channel.ask("subscribe", {"client": name, "filter": filter, "from": start})
 
     def cursors(self, filter: str, *, name: str) -> dict[str, int]:
         """How far a durable subscription has come: for each topic the offset below which everything is acknowledged."""
-        return floors(self._link.ask("cursors", {"client": name, "filter": filter}))
+        return floors(self._channel.ask("cursors", {"client": name, "filter": filter}))
 
     def subscriptions(self) -> list[SubscriptionInfo]:
         """The durable subscriptions at the broker, through whichever door they were made."""
-        return subscription_infos(self._link.ask("subscriptions"))
+        return subscription_infos(self._channel.ask("subscriptions"))
 
     def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str) -> None:
         """For a durable subscription, everything below these offsets of topics is done with; returns once that is on
         the broker's disk."""
         for ranges in portions(done):
-            self._link.ask("ack", {"client": name, "filter": filter, "ranges": ranges})
+            self._channel.ask("ack", {"client": name, "filter": filter, "ranges": ranges})
 
     def topics(self, filter: str | None = None) -> list[TopicInfo]:
         """The broker's topics, or those that match a filter."""
-        return topic_infos(self._link.ask("topics", {} if filter is None else {"filter": filter}))
+        return topic_infos(self._channel.ask("topics", {} if filter is None else {"filter": filter}))
 
     def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
         """What the door says of a topic or filter: its `get_flight_info` for this command."""
-        return self._link.describe(command).result()
+        return self._channel.describe(command).result()
 
     def stats(self) -> dict[str, Any]:
         """What the broker says of itself."""
-        return self._link.ask("stats")[0]
+        return self._channel.ask("stats")[0]
 
     def transaction(
         self, producer: str, counter: int | None = None, attempt: int | None = None
@@ -204,12 +204,12 @@ class Connection:
         """Begin the next transaction of a producer, which drops what was written for it before. Or join the one with
         this counter, and with the attempt of whoever began it."""
         if counter is None:
-            return self._transaction(producer, *begun(self._link.ask("begin", {"producer": producer})))
+            return self._transaction(producer, *begun(self._channel.ask("begin", {"producer": producer})))
         return self._transaction(producer, counter, attempt)
 
     def committed(self, producer: str) -> int | None:
         """The counter of the last transaction that a producer has committed; None where there is none."""
-        counter: int | None = self._link.ask("committed", {"producer": producer})[0]["counter"]
+        counter: int | None = self._channel.ask("committed", {"producer": producer})[0]["counter"]
         return counter
 
     def close(self, timeout: float | None = None) -> None:
@@ -238,12 +238,12 @@ class Connection:
             self.close()
             return
         try:
-            self.close(min(HASTE, self._link.timeout))
+            self.close(min(EXIT_TIMEOUT, self._channel.timeout))
         except StafetaError as second:
             log.warning("%s: not everything was sent: %s", self.address, second)
 
     def __del__(self) -> None:
-        if hasattr(self, "_publisher") and not forks.is_forked() and not self._link.closed.is_set():
+        if hasattr(self, "_publisher") and not forks.is_forked() and not self._channel.closed.is_set():
             # On a thread of its own, since this one may be anywhere, holding any lock.
             with suppress(RuntimeError):  # Python is ending
                 threading.Thread(target=self._shut, name="stafeta-closing", daemon=True).start()
@@ -251,7 +251,7 @@ class Connection:
     # --- what the asyncio twin needs too
 
     def _transaction(self, producer: str, counter: int, attempt: int | None) -> Transaction:
-        transaction = Transaction(self._link, producer, counter, attempt, self._forget)
+        transaction = Transaction(self._channel, producer, counter, attempt, self._forget)
         self._open.add(transaction)
         return transaction
 
@@ -259,7 +259,7 @@ class Connection:
         self._open.discard(one)
 
     def _unfinished(self) -> list[Producer | Subscription | Publisher]:
-        if forks.is_forked() or self._link.closed.is_set():
+        if forks.is_forked() or self._channel.closed.is_set():
             return []
         return [*(one for one in self._open if isinstance(one, Producer | Subscription)), self._publisher]
 
@@ -273,11 +273,11 @@ class Connection:
         if forks.is_forked():
             return
         for one in tuple(self._open):
-            if isinstance(one, Reading):
+            if isinstance(one, StreamReader):
                 self._end(one)
             else:
                 one._end()
-        self._link.close()
+        self._channel.close()
         self._publisher._end()
         _connections.discard(self)
 
@@ -293,9 +293,9 @@ class Connection:
     ) -> Producer:
         if batch_rows < 1 or linger < 0 or max_memory < 1:
             raise ConfigError("batch_rows and max_memory are at least 1, and linger is not below 0.")
-        self._link.check()
+        self._channel.check()
         producer = Producer(
-            self._link,
+            self._channel,
             topic,
             uuid4().hex if name is None else name,
             0 if numbers is None else int(numbers[0]["next"]) - 1,
@@ -305,28 +305,30 @@ class Connection:
         self._open.add(producer)
         return producer
 
-    def _reading(self, bookmark: Bookmark) -> Reading:
-        self._link.check()
-        reading = Reading(self._link, bookmark)
+    def _reading(self, position: ReadPosition) -> StreamReader:
+        self._channel.check()
+        reading = StreamReader(self._channel, position)
         self._open.add(reading)
         return reading
 
-    def _batches(self, reading: Reading) -> Iterator[pa.RecordBatch]:
-        while (batch := reading.bell.wait(reading.next())) is not None:
-            yield reading.bookmark.shown(batch)
+    def _batches(self, reading: StreamReader) -> Iterator[pa.RecordBatch]:
+        while (batch := reading.signal.wait(reading.next())) is not None:
+            yield reading.position.shown(batch)
 
-    def _end(self, reading: Reading) -> None:
+    def _end(self, reading: StreamReader) -> None:
         reading.close()
         self._open.discard(reading)
 
     def _subscription(
         self, filter: str, name: str | None, start: str, columns: Sequence[str] | None, follow: bool
     ) -> Subscription:
-        self._link.check()
-        bookmark = Bookmark(filter, client=name, start=start, columns=columns, follow=follow)
-        reading = Reading(self._link, bookmark)
-        acks = None if name is None else Acks(self._link, reading.bell, name, filter, lambda: bookmark.log)
-        subscription = Subscription(self._link, reading, acks, self._forget)
+        self._channel.check()
+        position = ReadPosition(filter, client=name, start=start, columns=columns, follow=follow)
+        reading = StreamReader(self._channel, position)
+        acks = (
+            None if name is None else Acks(self._channel, reading.signal, name, filter, lambda: position.log)
+        )
+        subscription = Subscription(self._channel, reading, acks, self._forget)
         self._open.add(subscription)
         return subscription
 
@@ -351,7 +353,7 @@ def _close_all() -> None:
     """Threads that are in the middle of a call when Python ends could take the program down."""
     for connection in tuple(_connections):
         try:
-            connection.close(HASTE)
+            connection.close(EXIT_TIMEOUT)
         except StafetaError as error:
             log.warning("%s: not everything was sent: %s", connection.address, error)
     deadline = time.monotonic() + _LEAVING

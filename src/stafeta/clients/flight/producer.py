@@ -5,13 +5,13 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from stafeta.clients import forks
-from stafeta.clients.flight.bell import Waiting
-from stafeta.clients.flight.link import Link, log
+from stafeta.clients.flight.channel import Channel, log
 from stafeta.clients.flight.rows import Rows
-from stafeta.clients.flight.shipper import Shipper
+from stafeta.clients.flight.sender import Sender
+from stafeta.clients.flight.signals import Waiting
 from stafeta.errors import StafetaError
 
-HASTE: Final = 2.0  # seconds that one waits at most when leaving because of an error
+EXIT_TIMEOUT: Final = 2.0  # seconds that one waits at most when leaving because of an error
 
 
 class Producer:
@@ -26,37 +26,43 @@ class Producer:
     """
 
     def __init__(
-        self, link: Link, topic: str, name: str, count: int, rows: Rows, forget: Callable[["Producer"], None]
+        self,
+        channel: Channel,
+        topic: str,
+        name: str,
+        count: int,
+        rows: Rows,
+        forget: Callable[["Producer"], None],
     ) -> None:
         self.topic = topic
         self.name = name
-        self._link = link
+        self._channel = channel
         self._base = count
         self._rows = rows
         self._forget = forget
-        self._shipper = Shipper(link, {"topic": topic, "producer": name}, {topic: count + 1}, rows)
-        self._bell = self._shipper.bell
-        rows.shipper = self._shipper
+        self._sender = Sender(channel, {"topic": topic, "producer": name}, {topic: count + 1}, rows)
+        self._signal = self._sender.signal
+        rows.sender = self._sender
 
     def send(self, payload: str | bytes) -> None:
         """Take one message. Waits while `max_memory` bytes are on their way."""
         if self._rows.append(payload):
-            self._bell.wait(self._room())
+            self._signal.wait(self._room())
 
     def send_many(self, payloads: Iterable[str | bytes]) -> None:
         """Take many; quicker than `send` in a loop."""
         for full in self._rows.extend(payloads):
             if full:
-                self._bell.wait(self._room())
+                self._signal.wait(self._room())
 
     def write(self, data: Any) -> None:
         """Take Arrow data, or what offers it, with a column payload: no row of it becomes a Python object."""
         if self._rows.write(data):
-            self._bell.wait(self._room())
+            self._signal.wait(self._room())
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was taken so far is on the broker's disk; not longer than so many seconds."""
-        self._bell.wait(self._finishing(timeout))
+        self._signal.wait(self._finishing(timeout))
 
     def close(self, timeout: float | None = None) -> None:
         """`flush`, and end. May be repeated; `with` does it too, and waits a few seconds at most where it is left by an
@@ -76,12 +82,12 @@ class Producer:
     @property
     def acknowledged(self) -> int:
         """How many of them the broker has on disk."""
-        return self._rows.order.acknowledged
+        return self._rows.request.acknowledged
 
     @property
     def count(self) -> int:
         """How many messages of a producer of this name the broker has stored on this topic, ever."""
-        return self._base + self._rows.order.acknowledged
+        return self._base + self._rows.request.acknowledged
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +99,7 @@ class Producer:
             self.close()
             return
         try:
-            self.close(min(HASTE, self._link.timeout))
+            self.close(min(EXIT_TIMEOUT, self._channel.timeout))
         except StafetaError as second:
             log.warning("%s: %d rows have no answer: %s", self.topic, self.sent - self.acknowledged, second)
 
@@ -104,21 +110,21 @@ class Producer:
         return self._rows.closed or forks.is_forked()
 
     def _room(self) -> Waiting[None]:
-        return self._shipper.waiting(self._rows.has_room, self._rows.order)
+        return self._sender.waiting(self._rows.has_room, self._rows.request)
 
     def _finishing(self, timeout: float | None) -> Waiting[None]:
-        """Wait until everything that was taken till now is stored. The bell is not held, until it waits."""
+        """Wait until everything that was taken till now is stored. The signal's lock is not held, until it waits."""
         return self._flushing(self.sent, timeout)
 
     def _flushing(self, target: int, timeout: float | None) -> Waiting[None]:
-        rows, order = self._rows, self._rows.order
-        if order.acknowledged < target:
+        rows, request = self._rows, self._rows.request
+        if request.acknowledged < target:
             rows.hurry = max(rows.hurry, target)
-            self._shipper.wake()
+            self._sender.wake()
         # What comes before a message that cannot be sent is, before that is told.
-        yield from self._shipper.waiting(
-            lambda: order.acknowledged >= target or (rows.failure is not None and not order.parcels),
-            order,
+        yield from self._sender.waiting(
+            lambda: request.acknowledged >= target or (rows.failure is not None and not request.unanswered),
+            request,
             timeout,
         )
         if rows.failure is not None:
@@ -127,7 +133,7 @@ class Producer:
     def _end(self) -> None:
         if forks.is_forked():
             return
-        with self._bell.lock:
+        with self._signal.lock:
             self._rows.close()
-            self._shipper.close()
+            self._sender.close()
         self._forget(self)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from uuid import uuid4
 
-from stafeta.clients.flight.bell import Waiting
+from stafeta.clients.flight.batching import PublishRequest
+from stafeta.clients.flight.channel import Channel
 from stafeta.clients.flight.data import Data, batches, by_topic
-from stafeta.clients.flight.link import Link
-from stafeta.clients.flight.orders import Order
-from stafeta.clients.flight.shipper import Shipper
+from stafeta.clients.flight.sender import Sender
+from stafeta.clients.flight.signals import Waiting
 from stafeta.errors import InvalidMessage
 
 
@@ -23,9 +23,9 @@ class Published:
 
 
 class Publisher:
-    def __init__(self, link: Link) -> None:
-        self._shipper = Shipper(link, {"producer": f"{uuid4().hex}"})
-        self._bell = self._shipper.bell
+    def __init__(self, channel: Channel) -> None:
+        self._sender = Sender(channel, {"producer": f"{uuid4().hex}"})
+        self._signal = self._sender.signal
 
     def publishing(self, topic: str | None, data: Data, kind: str | None) -> Waiting[Published]:
         """Hand over what there is, and wait until it is stored."""
@@ -37,28 +37,28 @@ class Publisher:
             if topic is not None
             else [p for one in found for p in by_topic(one)]
         )
-        order = Order()
-        with self._bell.lock:
+        request = PublishRequest()
+        with self._signal.lock:
             for name, batch in parts:
-                self._shipper.add(order, name, batch)
-        return self._waiting(order, len({name for name, _ in parts}) == 1)
+                self._sender.add(request, name, batch)
+        return self._waiting(request, len({name for name, _ in parts}) == 1)
 
-    def _waiting(self, order: Order, one_topic: bool) -> Waiting[Published]:
-        yield from self._shipper.waiting(lambda: not order.parcels, order)
+    def _waiting(self, request: PublishRequest, one_topic: bool) -> Waiting[Published]:
+        yield from self._sender.waiting(lambda: not request.unanswered, request)
         if not one_topic:
-            return Published(None, None, order.acknowledged)
-        return Published(order.first, order.last, order.acknowledged)
+            return Published(None, None, request.acknowledged)
+        return Published(request.first, request.last, request.acknowledged)
 
     def close(self, timeout: float | None = None) -> None:
         """Wait for what nobody waits for any more, not longer than so many seconds, and end."""
         try:
-            self._bell.wait(self._finishing(timeout))
+            self._signal.wait(self._finishing(timeout))
         finally:
             self._end()
 
     def _finishing(self, timeout: float | None) -> Waiting[None]:
-        return self._shipper.waiting(lambda: not self._shipper.parcels, Order(), timeout)
+        return self._sender.waiting(lambda: not self._sender.queue, PublishRequest(), timeout)
 
     def _end(self) -> None:
-        with self._bell.lock:
-            self._shipper.close()
+        with self._signal.lock:
+            self._sender.close()

@@ -4,8 +4,8 @@
 2. They become a batch when there are enough of them, when the first has waited for `linger` seconds, or when somebody
    is in a hurry. While an earlier batch has no answer they wait for it, since what comes meanwhile can go together:
    for the broker many small batches are more work than a few, and in the end they would all take longer.
-3. Whoever takes a row rings only at the alarm: so many bytes have come, or so many rows are there. Where nothing waits
-   any row is the alarm.
+3. Whoever takes a row notifies only at the alarm: so many bytes have come, or so many rows are there. Where nothing
+   waits any row is the alarm.
 """
 
 import threading
@@ -18,31 +18,31 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stafeta.clients import forks
+from stafeta.clients.flight.batching import PublishRequest
 from stafeta.clients.flight.data import PIECE, of_arrow, of_rows, one_batch
-from stafeta.clients.flight.orders import Order
-from stafeta.clients.flight.shipper import Shipper
+from stafeta.clients.flight.sender import Sender
 from stafeta.errors import Disconnected, InvalidMessage, StafetaError
 
 _ROW: Final = 50  # bytes that a row takes as a Python object besides its payload
 
 
 class Rows:
-    """The rows of one topic. `shipper` is who carries them, and is to be set."""
+    """The rows of one topic. `sender` is who carries them, and is to be set."""
 
     def __init__(self, topic: str, batch_rows: int, linger: float, max_memory: int, kind: str | None) -> None:
-        self.order = Order()
+        self.request = PublishRequest()
         self.failure: StafetaError | None = None  # why no batch can be made any more
         self.closed = False
         self.crowded = False
         self.hurry = 0  # up to this row, do not linger
-        self.shipper: Shipper
+        self.sender: Sender
         self._topic = topic
         self._batch_rows = batch_rows
         self._linger = linger
         self._max_memory = max_memory
         self._kind = kind
         self._list: list[str | bytes] = []
-        self._cutting = threading.Lock()  # held while rows become a batch, and taken before the bell
+        self._cutting = threading.Lock()  # held while rows become a batch, and taken before the signal's lock
         self._cut_rows = 0
         self._in = 0  # bytes that came, counted by whoever appends, and that were cut
         self._out = 0
@@ -112,43 +112,43 @@ class Rows:
             return self._cut_rows + len(self._list)
 
     def has_room(self) -> bool:
-        return self.shipper.parcels.size + self._in - self._out <= self._max_memory
+        return self.sender.queue.size + self._in - self._out <= self._max_memory
 
     def check(self) -> None:
         """Raises where nothing more can be taken."""
         forks.check_grpc()
         if self.closed:
             raise Disconnected(f"The producer on {self._topic!r} was closed; make a new one.")
-        self.order.check()
+        self.request.check()
         if self.failure is not None:
             raise self.failure.with_traceback(None)
 
     def close(self) -> None:
-        """Take nothing more. The bell is held."""
+        """Take nothing more. The signal's lock is held."""
         self.closed = True
         self.be_alarmed()
 
     def be_alarmed(self) -> None:
-        """Let the next row ring."""
+        """Let the next row notify_all."""
         self._alarm = self._full = 0
 
     def _ring(self) -> bool:
         """Wake the thread that sends; whether there is no more room."""
         forks.check_grpc()
-        with self.shipper.bell.lock:
+        with self.sender.signal.lock:
             self.check()
             self._alarm = self._in + PIECE // 4
             self._full = len(self._list) + self._batch_rows
-            self.shipper.wake()
+            self.sender.wake()
             return not self.has_room()
 
-    # --- becoming batches: what the shipper asks for
+    # --- becoming batches: what the sender asks for
 
     def due(self) -> float | None:
         self.be_alarmed()
         self.crowded = False
         rows = len(self._list)
-        if not rows or self.order.error is not None or self.failure is not None:
+        if not rows or self.request.error is not None or self.failure is not None:
             self._since = None
             return None
         now = time.monotonic()
@@ -158,7 +158,7 @@ class Rows:
         enough = rows >= self._batch_rows or self._in - self._out >= PIECE or not self.has_room()
         if enough or self.closed or self.hurry > self._cut_rows:
             return 0.0
-        self.crowded = self.shipper.parcels.written > 0
+        self.crowded = self.sender.queue.written > 0
         if left <= 0 and not self.crowded:
             return 0.0
         self._alarm = self._out + PIECE
@@ -207,10 +207,10 @@ class Rows:
 
     def _add(self, batches: list[pa.RecordBatch], rows: int, size: int) -> None:
         """Hand batches over, which were rows of so many bytes. Cutting is locked."""
-        with self.shipper.bell.lock:
-            self.order.check()
+        with self.sender.signal.lock:
+            self.request.check()
             for batch in batches:
-                self.shipper.add(self.order, self._topic, batch)
+                self.sender.add(self.request, self._topic, batch)
             self._cut_rows += rows
             self._out += size
             if not self._list:

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from stafeta.clients import forks
 from stafeta.clients.flight.acks import Acks
-from stafeta.clients.flight.bell import Waiting
-from stafeta.clients.flight.bookmark import COLUMNS
-from stafeta.clients.flight.link import Link, log
-from stafeta.clients.flight.producer import HASTE
-from stafeta.clients.flight.reading import Reading
+from stafeta.clients.flight.channel import Channel, log
+from stafeta.clients.flight.producer import EXIT_TIMEOUT
+from stafeta.clients.flight.read_position import COLUMNS
+from stafeta.clients.flight.signals import Waiting
+from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.errors import DataLoss, Disconnected, StafetaError
 
 
@@ -100,12 +100,16 @@ class Subscription:
     """
 
     def __init__(
-        self, link: Link, reading: Reading, acks: Acks | None, forget: Callable[["Subscription"], None]
+        self,
+        channel: Channel,
+        reading: StreamReader,
+        acks: Acks | None,
+        forget: Callable[["Subscription"], None],
     ) -> None:
-        self.filter = reading.bookmark.what
-        self._link = link
+        self.filter = reading.position.what
+        self._channel = channel
         self._reading = reading
-        self._bell = reading.bell
+        self._signal = reading.signal
         self._acks = acks
         self._forget = forget
         self._is_closed = False
@@ -114,21 +118,21 @@ class Subscription:
         return self
 
     def __next__(self) -> Received:
-        found = self._bell.wait(self._next())
+        found = self._signal.wait(self._next())
         if found is None:
             raise StopIteration
         return found
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every acknowledgement so far is on the broker's disk; not longer than so many seconds."""
-        self._bell.wait(self._finishing(timeout))
+        self._signal.wait(self._finishing(timeout))
 
     def accept_loss(self) -> None:
         """After `DataLoss`, go on with what the broker has. A durable subscription goes on from where the broker's
         cursor is now, and is made again where that is lost too; one without a name begins anew."""
         if self._acks is not None:
-            self._link.ask("subscribe", self._body())
-        self._bell.wait(self._restarting())
+            self._channel.ask("subscribe", self._body())
+        self._signal.wait(self._restarting())
 
     def close(self, timeout: float | None = None) -> None:
         """`flush`, and end. May be repeated; `with` does it too. A durable subscription stays at the broker."""
@@ -149,7 +153,7 @@ class Subscription:
             self.close()
             return
         try:
-            self.close(min(HASTE, self._link.timeout))
+            self.close(min(EXIT_TIMEOUT, self._channel.timeout))
         except StafetaError as second:
             log.warning("%s: some acknowledgements have no answer: %s", self.filter, second)
 
@@ -164,12 +168,12 @@ class Subscription:
             raise DataLoss(f"{error} accept_loss() goes on with what it has.") from None
         if raw is None:
             return None
-        bookmark = self._reading.bookmark
-        return Received(bookmark.shown(raw), raw, self._acks, bookmark.what if bookmark.one_topic else None)
+        position = self._reading.position
+        return Received(position.shown(raw), raw, self._acks, position.what if position.one_topic else None)
 
     def _body(self) -> dict[str, object]:
-        bookmark = self._reading.bookmark
-        return {"client": bookmark.client, "filter": bookmark.what, "from": bookmark.start}
+        position = self._reading.position
+        return {"client": position.client, "filter": position.what, "from": position.start}
 
     def _restarting(self) -> Waiting[None]:
         if self._acks is not None:
@@ -191,6 +195,6 @@ class Subscription:
         self._is_closed = True
         self._reading.close()
         if self._acks is not None:
-            with self._bell.lock:
+            with self._signal.lock:
                 self._acks.close()
         self._forget(self)

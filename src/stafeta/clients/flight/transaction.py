@@ -6,11 +6,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from stafeta.clients import forks
-from stafeta.clients.flight.bell import Waiting
+from stafeta.clients.flight.batching import PublishRequest
+from stafeta.clients.flight.channel import Channel, log
 from stafeta.clients.flight.data import Data, batches, by_topic
-from stafeta.clients.flight.link import Link, log
-from stafeta.clients.flight.orders import Order
-from stafeta.clients.flight.shipper import Shipper
+from stafeta.clients.flight.sender import Sender
+from stafeta.clients.flight.signals import Waiting
 from stafeta.errors import StafetaError
 
 PART: Final = "main"
@@ -26,7 +26,7 @@ class Transaction:
 
     def __init__(
         self,
-        link: Link,
+        channel: Channel,
         producer: str,
         counter: int,
         attempt: int | None,
@@ -38,16 +38,16 @@ class Transaction:
         """Which beginning of it this is; workers that join it name it too."""
         self.parts: list[str] = []
         """The parts that were written here."""
-        self._link = link
+        self._channel = channel
         self._forget = forget
-        self._shippers: dict[str, Shipper] = {}
+        self._shippers: dict[str, Sender] = {}
 
     def write(self, topic: str | None, data: Data, part: str = PART, kind: str | None = None) -> int:
         """Put messages aside for a topic; returns how many, once they are on disk. Without a topic, a column topic
         names one for each row. Workers that write side by side name parts of their own, and whoever commits names those
         that count."""
-        shipper = self._shipper(part)
-        return shipper.bell.wait(self._writing(shipper, topic, batches(data, kind)))
+        sender = self._sender(part)
+        return sender.signal.wait(self._writing(sender, topic, batches(data, kind)))
 
     def commit(self, parts: Sequence[str] | Mapping[str, int] | None = None) -> bool:
         """Make the parts visible: those written here, unless others are named. With a number of rows for each, they
@@ -72,40 +72,40 @@ class Transaction:
         except StafetaError as second:
             log.warning("%s: transaction %d was not aborted: %s", self.producer, self.counter, second)
 
-    def _shipper(self, part: str) -> Shipper:
+    def _sender(self, part: str) -> Sender:
         if part not in self._shippers:
-            self._shippers[part] = Shipper(self._link, {"stage": {**self._names(), "part": part}})
+            self._shippers[part] = Sender(self._channel, {"stage": {**self._names(), "part": part}})
             self.parts.append(part)
         return self._shippers[part]
 
-    def _writing(self, shipper: Shipper, topic: str | None, found: list[Any]) -> Waiting[int]:
-        order = Order()
+    def _writing(self, sender: Sender, topic: str | None, found: list[Any]) -> Waiting[int]:
+        request = PublishRequest()
         for batch in found:
             for name, rows in by_topic(batch) if topic is None else [(topic, batch)]:
-                shipper.add(order, name, rows)
-        yield from shipper.waiting(lambda: not order.parcels, order)
-        return order.acknowledged
+                sender.add(request, name, rows)
+        yield from sender.waiting(lambda: not request.unanswered, request)
+        return request.acknowledged
 
     def _committing(self, parts: Sequence[str] | Mapping[str, int] | None) -> "Future[list[dict[str, Any]]]":
         self._end()
         named = self.parts if parts is None else parts
-        return self._link.start("commit", {**self._names(), "parts": named})
+        return self._channel.start("commit", {**self._names(), "parts": named})
 
     def _aborting(self) -> "Future[list[dict[str, Any]]]":
         self._end()
-        return self._link.start("abort", self._names())
+        return self._channel.start("abort", self._names())
 
     def _names(self) -> dict[str, Any]:
         names: dict[str, Any] = {"producer": self.producer, "counter": self.counter}
         return names if self.attempt is None else {**names, "attempt": self.attempt}
 
     def _end(self) -> None:
-        """Nothing more is written. The bells are not held."""
+        """Nothing more is written. The signals' locks are not held."""
         forks.check_grpc()
         self._forget(self)
-        for shipper in self._shippers.values():
-            with shipper.bell.lock:
-                shipper.close()
+        for sender in self._shippers.values():
+            with sender.signal.lock:
+                sender.close()
 
 
 def begun(answer: Sequence[Mapping[str, Any]]) -> tuple[int, int]:

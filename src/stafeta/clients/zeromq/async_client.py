@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import zmq
 
 from stafeta.clients import forks
-from stafeta.clients.zeromq.batching import MAX_PAYLOAD, Packer
+from stafeta.clients.zeromq.batching import MAX_PAYLOAD, Batcher
 from stafeta.clients.zeromq.client import ADDRESS
-from stafeta.clients.zeromq.client_core import MAX_WINDOW, Dialogues
-from stafeta.clients.zeromq.outbox import Receipt, Tally
+from stafeta.clients.zeromq.client_core import MAX_WINDOW, ClientCore
+from stafeta.clients.zeromq.outbox import PutProgress, Receipt
 from stafeta.clients.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
-from stafeta.clients.zeromq.request_channel import Dialogue, Exchange
+from stafeta.clients.zeromq.request_channel import Dialogue, RequestChannel
 from stafeta.errors import NoReply, Refused
 
 _T = TypeVar("_T")
@@ -43,8 +43,8 @@ class AsyncClient:
         folder_wait: float = 5.0,
         name: str = "",
     ) -> None:
-        self._exchange = Exchange(address, timeout, retries, backoff)
-        self._dialogues = Dialogues(self._exchange, folder, window, folder_wait, name)
+        self._channel = RequestChannel(address, timeout, retries, backoff)
+        self._core = ClientCore(self._channel, folder, window, folder_wait, name)
         self._max_payload = max_payload
         self._lock = asyncio.Lock()
         self._holder: asyncio.Task[object] | None = None
@@ -57,11 +57,11 @@ class AsyncClient:
         self, topic: str, data: str | bytes, kind: str | None = None, *, create: bool = False
     ) -> int:
         """See `Client.put`."""
-        packer = Packer(kind, self._max_payload, create=create)
-        packer.add(data)
-        tally = Tally()
-        await self._run(self._dialogues.finish(topic, packer.rest(), tally))
-        return tally.last
+        batcher = Batcher(kind, self._max_payload, create=create)
+        batcher.add(data)
+        progress = PutProgress()
+        await self._run(self._core.finish(topic, batcher.rest(), progress))
+        return progress.last
 
     async def put_many(
         self,
@@ -72,44 +72,44 @@ class AsyncClient:
         create: bool = False,
     ) -> Receipt:
         """See `Client.put_many`. `data` may be an asynchronous iterable too."""
-        packer = Packer(kind, self._max_payload, create=create)
-        tally = Tally()
+        batcher = Batcher(kind, self._max_payload, create=create)
+        progress = PutProgress()
         items = aiter(data) if isinstance(data, AsyncIterable) else iter(data)
         async with self._turn():
             while True:
                 try:
                     if isinstance(items, AsyncIterator):
-                        parcel = await packer.fill_async(items)
+                        batch = await batcher.fill_async(items)
                     else:
-                        parcel = packer.fill(items)
+                        batch = batcher.fill(items)
                 except Exception:
-                    await self._run(self._dialogues.finish(topic, packer.rest(), tally))
+                    await self._run(self._core.finish(topic, batcher.rest(), progress))
                     raise
-                if parcel is None:
+                if batch is None:
                     break
-                await self._run(self._dialogues.take(topic, parcel, tally))
-            await self._run(self._dialogues.finish(topic, packer.rest(), tally))
-        return tally.receipt
+                await self._run(self._core.take(topic, batch, progress))
+            await self._run(self._core.finish(topic, batcher.rest(), progress))
+        return progress.receipt
 
     async def flush(self) -> None:
         """See `Client.flush`."""
-        await self._run(self._dialogues.flush())
+        await self._run(self._core.flush())
 
     async def count(self, topic: str) -> int:
         """See `Client.count`."""
-        return await self._run(self._dialogues.count(topic))
+        return await self._run(self._core.count(topic))
 
     async def subscribe(self, topic: str) -> int:
         """See `Client.subscribe`."""
-        return await self._run(self._dialogues.subscribe(topic))
+        return await self._run(self._core.subscribe(topic))
 
     async def accept_loss(self, topic: str) -> int:
         """See `Client.accept_loss`."""
-        return await self._run(self._dialogues.accept_loss(topic))
+        return await self._run(self._core.accept_loss(topic))
 
     async def unsubscribe(self, topic: str) -> None:
         """See `Client.unsubscribe`."""
-        await self._run(self._dialogues.unsubscribe(topic))
+        await self._run(self._core.unsubscribe(topic))
 
     async def get(self, topic: str, wait: float = 0.0) -> Message | None:
         """See `Client.get`."""
@@ -118,11 +118,11 @@ class AsyncClient:
 
     async def get_many(self, topic: str, limit: int = 1000, wait: float = 0.0) -> list[Message]:
         """See `Client.get_many`."""
-        return await self._run(self._dialogues.get(topic, limit, wait))
+        return await self._run(self._core.get(topic, limit, wait))
 
     async def ack(self, messages: Message | Iterable[Message] | str, *, up_to: int | None = None) -> None:
         """See `Client.ack`."""
-        for dialogue in self._dialogues.acknowledgements(messages, up_to):
+        for dialogue in self._core.acknowledgements(messages, up_to):
             await self._run(dialogue)
 
     async def messages(self, topic: str) -> AsyncIterator[Message]:
@@ -131,56 +131,56 @@ class AsyncClient:
             while True:
                 for message in await self.get_many(topic, wait=math.inf):
                     yield message
-                    await self._run(self._dialogues.note(message))
+                    await self._run(self._core.note(message))
         except GeneratorExit:
-            if not self._dialogues.closed:
+            if not self._core.closed:
                 with suppress(NoReply):  # then the next get tells it
-                    await self._run(self._dialogues.tell(topic))
+                    await self._run(self._core.tell(topic))
             raise
 
     async def wait(self, topics: Sequence[str], wait: float = math.inf) -> list[str]:
         """See `Client.wait`."""
-        return await self._run(self._dialogues.wait(topics, wait))
+        return await self._run(self._core.wait(topics, wait))
 
     async def watch(self, *filters: str, wait: float = 0.0) -> list[Message]:
         """See `Client.watch`."""
-        return await self._run(self._dialogues.watch(filters, wait))
+        return await self._run(self._core.watch(filters, wait))
 
     async def last(self, topic: str, count: int = 1) -> list[Message]:
         """See `Client.last`."""
-        return await self._run(self._dialogues.last(topic, count))
+        return await self._run(self._core.last(topic, count))
 
     async def stats(self) -> dict[str, Any]:
         """See `Client.stats`."""
-        return await self._run(self._dialogues.stats())
+        return await self._run(self._core.stats())
 
     async def clients(self) -> list[ClientInfo]:
         """See `Client.clients`."""
-        return await self._run(self._dialogues.clients())
+        return await self._run(self._core.clients())
 
     async def subscriptions(self, filter: str = "") -> list[SubscriptionInfo]:
         """See `Client.subscriptions`."""
-        return await self._run(self._dialogues.subscriptions(filter))
+        return await self._run(self._core.subscriptions(filter))
 
     async def topics(self, filter: str = "#") -> list[TopicInfo]:
         """See `Client.topics`."""
-        return await self._run(self._dialogues.topics(filter))
+        return await self._run(self._core.topics(filter))
 
     async def skip(self, topic: str, first: int, last: int) -> None:
         """See `Client.skip`."""
-        await self._run(self._dialogues.skip(topic, first, last))
+        await self._run(self._core.skip(topic, first, last))
 
     async def close(self) -> None:
         """See `Client.close`. A call that waits ends with `ClientClosed`."""
-        if self._dialogues.is_anothers:
+        if self._core.is_anothers:
             return
-        self._dialogues.closed = True
+        self._core.closed = True
         self._ready.set()
         await self._idle.wait()
-        self._dialogues.close()
+        self._core.close()
 
     async def __aenter__(self) -> "AsyncClient":
-        await self._run(self._dialogues.opened())
+        await self._run(self._core.opened())
         return self
 
     async def __aexit__(
@@ -189,24 +189,24 @@ class AsyncClient:
         await self.close()
 
     def _forked(self) -> None:
-        self._dialogues.forked()
+        self._core.forked()
 
     async def _run(self, dialogue: Dialogue[_T]) -> _T:
-        self._dialogues.check()
+        self._core.check()
         async with self._turn():
             self._idle.clear()
             try:
                 while True:
-                    self._dialogues.check()
+                    self._core.check()
                     seconds = next(dialogue)
-                    await self._readable(self._exchange.sockets, seconds)
+                    await self._readable(self._channel.sockets, seconds)
             except StopIteration as end:
                 result: _T = end.value
                 return result
             except Refused:
                 raise
             except BaseException:
-                self._dialogues.reset()
+                self._core.reset()
                 raise
             finally:
                 self._idle.set()

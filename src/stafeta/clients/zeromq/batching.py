@@ -1,10 +1,10 @@
-"""Packing messages into parcels: as many as go well into one request."""
+"""Packing messages into batches: as many as go well into one request."""
 
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 
-from stafeta.clients.zeromq.requests import Parcel
+from stafeta.clients.zeromq.requests import PublishBatch
 from stafeta.errors import InvalidMessage
 from stafeta.message import Kind
 
@@ -16,10 +16,10 @@ _WORTH_A_LOOK = 1024 * 1024
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class Packer:
-    """Takes messages one after the other and gives parcels of them, in their order.
+class Batcher:
+    """Takes messages one after the other and gives batches of them, in their order.
 
-    Messages of a parcel are of one kind: `kind`, or where that is None, `string` for text and `bytes` for bytes. With
+    Messages of a batch are of one kind: `kind`, or where that is None, `string` for text and `bytes` for bytes. With
     `create` the broker makes the topic where it does not exist.
     """
 
@@ -33,8 +33,8 @@ class Packer:
         self._size = 0
         self._items: list[str | bytes] = []
 
-    def add(self, data: str | bytes) -> Parcel | None:
-        """Takes a message; the parcel before it, if that is full."""
+    def add(self, data: str | bytes) -> PublishBatch | None:
+        """Takes a message; the batch before it, if that is full."""
         size = self._checked_size(data)
         kind = self._given or ("string" if isinstance(data, str) else "bytes")
         full = None
@@ -47,23 +47,23 @@ class Packer:
         self._kind = kind
         return full
 
-    def fill(self, items: Iterator[str | bytes]) -> Parcel | None:
-        """Takes messages until a parcel is full; None when they have come to an end before that."""
+    def fill(self, items: Iterator[str | bytes]) -> PublishBatch | None:
+        """Takes messages until a batch is full; None when they have come to an end before that."""
         for item in items:
-            parcel = self.add(item)
-            if parcel is not None:
-                return parcel
+            batch = self.add(item)
+            if batch is not None:
+                return batch
         return None
 
-    async def fill_async(self, items: AsyncIterator[str | bytes]) -> Parcel | None:
+    async def fill_async(self, items: AsyncIterator[str | bytes]) -> PublishBatch | None:
         """`fill` for an asynchronous iterator."""
         async for item in items:
-            parcel = self.add(item)
-            if parcel is not None:
-                return parcel
+            batch = self.add(item)
+            if batch is not None:
+                return batch
         return None
 
-    def rest(self) -> Parcel | None:
+    def rest(self) -> PublishBatch | None:
         """What has been taken and not been given yet."""
         if not self._items:
             return None
@@ -80,8 +80,8 @@ class Packer:
             return self._parcel(items, _in_base64(items), "base64")
         return self._parcel(items, publications, "")
 
-    def _parcel(self, items: list[str | bytes], publications: bytes, encoding: str) -> Parcel:
-        return Parcel(len(items), self._kind, encoding, publications + b',"create":true' * self._create)
+    def _parcel(self, items: list[str | bytes], publications: bytes, encoding: str) -> PublishBatch:
+        return PublishBatch(len(items), self._kind, encoding, publications + b',"create":true' * self._create)
 
     def _checked_size(self, data: object) -> int:
         if isinstance(data, bytes):

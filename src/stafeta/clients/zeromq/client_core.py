@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from stafeta.clients import forks
 from stafeta.clients.zeromq import replies, requests
-from stafeta.clients.zeromq.client_state import Notebook, open_notebook
-from stafeta.clients.zeromq.outbox import Outbox, Tally
+from stafeta.clients.zeromq.client_state import ClientState, open_client_state
+from stafeta.clients.zeromq.outbox import Outbox, PutProgress
 from stafeta.clients.zeromq.read_position import Reader
 from stafeta.clients.zeromq.replies import ClientInfo, Message, Nak, SubscriptionInfo, TopicInfo
-from stafeta.clients.zeromq.request_channel import Dialogue, Exchange
-from stafeta.clients.zeromq.requests import Parcel
+from stafeta.clients.zeromq.request_channel import Dialogue, RequestChannel
+from stafeta.clients.zeromq.requests import PublishBatch
 from stafeta.errors import ConfigError, InvalidName, NoReply, StafetaError
 
 _T = TypeVar("_T")
@@ -25,12 +25,12 @@ class ClientClosed(StafetaError):
     """The client has been closed."""
 
 
-class Dialogues:
+class ClientCore:
     """The state of a client and its verbs."""
 
     def __init__(
         self,
-        exchange: Exchange,
+        channel: RequestChannel,
         folder: str | os.PathLike[str] | None,
         window: int,
         folder_wait: float,
@@ -38,23 +38,23 @@ class Dialogues:
     ) -> None:
         if not 1 <= window <= MAX_WINDOW:
             raise ConfigError(f"A window is 1 to {MAX_WINDOW} requests, not {window}.")
-        self.exchange = exchange
+        self.channel = channel
         self._process = os.getpid()
         self._folder = folder
         self._window = window
         self._folder_wait = folder_wait
         self._name = name
-        self._open: tuple[Notebook, Outbox] | None = None
+        self._open: tuple[ClientState, Outbox] | None = None
         self.closed = False
         self._readers: dict[str, Reader] = {}
         self._reading_as = ""
 
-    def opened(self) -> Dialogue[tuple[Notebook, Outbox]]:
+    def opened(self) -> Dialogue[tuple[ClientState, Outbox]]:
         """Opens the client's folder."""
         self.check()
         if self._open is None:
-            notebook = yield from open_notebook(self._folder, self._folder_wait, self._name)
-            self._open = notebook, Outbox(notebook, self.exchange, self._window)
+            state = yield from open_client_state(self._folder, self._folder_wait, self._name)
+            self._open = state, Outbox(state, self.channel, self._window)
         return self._open
 
     def check(self) -> None:
@@ -78,28 +78,28 @@ class Dialogues:
         if self.is_anothers:
             return
         self.closed = True
-        self.exchange.reset()
+        self.channel.reset()
         if self._open is not None:
-            notebook, _ = self._open
+            state, _ = self._open
             self._open = None
-            notebook.close()
+            state.close()
 
     def reset(self) -> None:
         """Goes back to what is on disk: a dialogue ended before its replies came."""
-        self.exchange.reset()
+        self.channel.reset()
         self._readers.clear()
         if self._open is not None:
             self._open[1].reset()
 
-    def take(self, topic: str, parcel: Parcel, tally: Tally) -> Dialogue[None]:
-        """Keeps a parcel in the outbox and sends it when its turn comes."""
+    def take(self, topic: str, batch: PublishBatch, progress: PutProgress) -> Dialogue[None]:
+        """Keeps a batch in the outbox and sends it when its turn comes."""
         _, outbox = yield from self.opened()
-        yield from _kept(outbox.take(_checked(topic), parcel, tally))
+        yield from _kept(outbox.take(_checked(topic), batch, progress))
 
-    def finish(self, topic: str, parcel: Parcel | None, tally: Tally) -> Dialogue[None]:
-        """Takes a last parcel and waits until the broker has everything."""
-        if parcel is not None:
-            yield from self.take(topic, parcel, tally)
+    def finish(self, topic: str, batch: PublishBatch | None, progress: PutProgress) -> Dialogue[None]:
+        """Takes a last batch and waits until the broker has everything."""
+        if batch is not None:
+            yield from self.take(topic, batch, progress)
         yield from self.flush()
 
     def flush(self) -> Dialogue[None]:
@@ -108,12 +108,12 @@ class Dialogues:
         yield from _kept(outbox.settle())
 
     def count(self, topic: str) -> Dialogue[int]:
-        notebook, _ = yield from self.opened()
-        return notebook.count(_checked(topic))
+        state, _ = yield from self.opened()
+        return state.count(_checked(topic))
 
     def subscribe(self, topic: str) -> Dialogue[int]:
         reader, client = yield from self._reader(topic)
-        frame = yield from self.exchange.ask(requests.subscribe(client, topic, reader.mark))
+        frame = yield from self.channel.ask(requests.subscribe(client, topic, reader.mark))
         behind, mark = replies.subscribed(frame)
         if reader.position > behind:  # acknowledged here, but the broker has not heard of it
             yield from self._tell(client, topic, reader)
@@ -129,8 +129,8 @@ class Dialogues:
 
     def unsubscribe(self, topic: str) -> Dialogue[None]:
         _, client = yield from self._reader(topic)
-        request = self.exchange.send(requests.unsubscribe(client, topic))
-        frame = yield from self.exchange.reply(request)
+        request = self.channel.send(requests.unsubscribe(client, topic))
+        frame = yield from self.channel.reply(request)
         try:
             replies.done(frame)
         except Nak:
@@ -146,10 +146,10 @@ class Dialogues:
         while True:
             left = max(deadline - time.monotonic(), 0.0)
             # In short spells, so that a broker which is gone is noticed soon.
-            spell = min(left, self.exchange.timeout, _LONGEST_WAIT)
+            spell = min(left, self.channel.timeout, _LONGEST_WAIT)
             request = requests.get(client, topic, reader.position, limit, spell, reader.mark)
             position = reader.position
-            received, mark = replies.messages((yield from self.exchange.ask(request, spell)), topic)
+            received, mark = replies.messages((yield from self.channel.ask(request, spell)), topic)
             reader.untold = False
             new = reader.given(received, mark)
             if new or (spell == left and reader.position == position):
@@ -178,7 +178,7 @@ class Dialogues:
             yield from self._tell(client, topic, reader)
         if ahead:
             request = requests.acknowledge(client, topic, ahead, reader.mark)
-            replies.done((yield from self.exchange.ask(request)))
+            replies.done((yield from self.channel.ask(request)))
 
     def acknowledge_up_to(self, topic: str, last: int) -> Dialogue[None]:
         """Acknowledges everything up to an id."""
@@ -186,7 +186,7 @@ class Dialogues:
         if not reader.has_given(last):
             # Perhaps there is no such message: if so the broker says it before it is remembered.
             request = requests.acknowledge_up_to(client, topic, last, reader.mark)
-            replies.done((yield from self.exchange.ask(request)))
+            replies.done((yield from self.channel.ask(request)))
         reader.acknowledge_up_to(last)
         if reader.untold:
             yield from self._tell(client, topic, reader)
@@ -197,7 +197,7 @@ class Dialogues:
         ahead = reader.acknowledge([message.id])
         if ahead:
             request = requests.acknowledge(client, message.subscription, ahead, reader.mark)
-            replies.done((yield from self.exchange.ask(request)))
+            replies.done((yield from self.channel.ask(request)))
 
     def tell(self, topic: str) -> Dialogue[None]:
         """Tells the broker what has been acknowledged here only."""
@@ -235,8 +235,8 @@ class Dialogues:
         while True:
             left = max(deadline - time.monotonic(), 0.0)
             # In short spells, so that a broker which is gone is noticed soon.
-            spell = min(left, self.exchange.timeout, _LONGEST_WAIT)
-            found = read((yield from self.exchange.ask(request(spell), spell)))
+            spell = min(left, self.channel.timeout, _LONGEST_WAIT)
+            found = read((yield from self.channel.ask(request(spell), spell)))
             if found or spell == left:
                 return found
 
@@ -246,7 +246,7 @@ class Dialogues:
         while len(found) < count:
             start = found[-1].id + 1 if found else None
             limit = min(count - len(found), _PAGE)
-            frame = yield from self.exchange.ask(requests.read(_checked(topic), start, count, limit))
+            frame = yield from self.channel.ask(requests.read(_checked(topic), start, count, limit))
             page, _ = replies.messages(frame, topic)
             if not page:
                 break
@@ -255,14 +255,14 @@ class Dialogues:
 
     def stats(self) -> Dialogue[dict[str, Any]]:
         yield from self._ready()
-        return replies.stats((yield from self.exchange.ask(requests.stats())))
+        return replies.stats((yield from self.channel.ask(requests.stats())))
 
     def clients(self) -> Dialogue[list[ClientInfo]]:
         yield from self._ready()
         found: list[ClientInfo] = []
         while True:
             after = found[-1].client if found else ""
-            page = replies.clients((yield from self.exchange.ask(requests.clients(after, _PAGE))))
+            page = replies.clients((yield from self.channel.ask(requests.clients(after, _PAGE))))
             found += page
             if len(page) < _PAGE:
                 return found
@@ -273,7 +273,7 @@ class Dialogues:
         while True:
             after = (found[-1].client, found[-1].filter) if found else ("", "")
             request = requests.subscriptions(_checked(pattern), after, _PAGE)
-            page = replies.subscriptions((yield from self.exchange.ask(request)))
+            page = replies.subscriptions((yield from self.channel.ask(request)))
             found += page
             if not page:
                 return found
@@ -283,27 +283,27 @@ class Dialogues:
         found: list[TopicInfo] = []
         while True:
             after = found[-1].name if found else ""
-            page = replies.topics((yield from self.exchange.ask(requests.topics(pattern, after, _PAGE))))
+            page = replies.topics((yield from self.channel.ask(requests.topics(pattern, after, _PAGE))))
             found += page
             if len(page) < _PAGE:
                 return found
 
     def skip(self, topic: str, first: int, last: int) -> Dialogue[None]:
         yield from self._ready()
-        replies.done((yield from self.exchange.ask(requests.skip(topic, first, last))))
+        replies.done((yield from self.channel.ask(requests.skip(topic, first, last))))
 
-    def _ready(self) -> Dialogue[tuple[Notebook, str]]:
-        notebook, outbox = yield from self.opened()
+    def _ready(self) -> Dialogue[tuple[ClientState, str]]:
+        state, outbox = yield from self.opened()
         yield from outbox.settle()
-        return notebook, notebook.identity
+        return state, state.identity
 
     def _reader(self, topic: str) -> Dialogue[tuple[Reader, str]]:
-        notebook, client = yield from self._ready()
+        state, client = yield from self._ready()
         if client != self._reading_as:
             self._readers.clear()
             self._reading_as = client
         if _checked(topic) not in self._readers:
-            self._readers[topic] = Reader(notebook, topic)
+            self._readers[topic] = Reader(state, topic)
         return self._readers[topic], client
 
     def _forget(self, topic: str) -> None:
@@ -313,7 +313,7 @@ class Dialogues:
 
     def _tell(self, client: str, topic: str, reader: Reader) -> Dialogue[None]:
         request = requests.acknowledge_up_to(client, topic, reader.position, reader.mark)
-        replies.done((yield from self.exchange.ask(request)))
+        replies.done((yield from self.channel.ask(request)))
         reader.untold = False
 
 

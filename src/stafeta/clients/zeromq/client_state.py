@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stafeta.clients.zeromq.request_channel import Dialogue
-from stafeta.clients.zeromq.requests import Entry, Parcel
+from stafeta.clients.zeromq.requests import Entry, PublishBatch
 from stafeta.errors import StoreError
 
 VERSION = 2
@@ -47,8 +47,8 @@ class FolderError(StoreError):
     """The folder of a client cannot be used."""
 
 
-class Notebook:
-    """The memory of one client. Made by `open_notebook`."""
+class ClientState:
+    """The memory of one client. Made by `open_client_state`."""
 
     def __init__(self, database: sqlite3.Connection, path: str, lock: int | None, name: str) -> None:
         self._database = database
@@ -84,19 +84,19 @@ class Notebook:
             database.execute("UPDATE client SET identity = ?", (_new_identity(self._name),))
         self._read_identity()
 
-    def add(self, topic: str, parcel: Parcel) -> None:
-        """Puts a parcel at the end of the outbox."""
+    def add(self, topic: str, batch: PublishBatch) -> None:
+        """Puts a batch at the end of the outbox."""
         with self._durably() as database:
             sequence = self._taken(topic) + 1
             # One that was interrupted may have got further than is known here.
             self.last_number = max(self.last_number, self._largest())
             database.execute(
                 "INSERT INTO outbox VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (self.last_number + 1, topic, sequence, *parcel),
+                (self.last_number + 1, topic, sequence, *batch),
             )
             database.execute(
                 "INSERT INTO topics VALUES (?, 0, ?) ON CONFLICT DO UPDATE SET taken = excluded.taken",
-                (topic, sequence + parcel.length - 1),
+                (topic, sequence + batch.length - 1),
             )
         self.last_number += 1
 
@@ -108,8 +108,8 @@ class Notebook:
             ).fetchone()
         if row is None:
             return None
-        number, topic, sequence, *parcel = row
-        return Entry(number, topic, sequence, Parcel(*parcel))
+        number, topic, sequence, *batch = row
+        return Entry(number, topic, sequence, PublishBatch(*batch))
 
     def done(self, entry: Entry) -> None:
         """Takes an entry that was answered out of the outbox, on disk with the next commit."""
@@ -121,7 +121,7 @@ class Notebook:
         """Takes a refused entry out of the outbox; those of its topic after it move up."""
         with self._durably() as database:
             self._remove(entry)
-            length = entry.parcel.length
+            length = entry.batch.length
             self._renumber(entry.topic, length)
             database.execute("UPDATE topics SET taken = taken - ? WHERE topic = ?", (length, entry.topic))
 
@@ -256,10 +256,10 @@ class Notebook:
             raise _unusable(self._path, error) from error
 
 
-def open_notebook(
+def open_client_state(
     folder: str | os.PathLike[str] | None, patience: float, name: str = ""
-) -> Dialogue[Notebook]:
-    """Opens the notebook of a folder, which is made where it does not exist; None is one in memory.
+) -> Dialogue[ClientState]:
+    """Opens the state of a folder, which is made where it does not exist; None is one in memory.
 
     Where another process uses the folder, waits for `patience` seconds. A new identity begins with the name.
     """
@@ -279,13 +279,13 @@ def open_notebook(
         raise
 
 
-def _opened(path: str, lock: int | None, name: str) -> Notebook:
+def _opened(path: str, lock: int | None, name: str) -> ClientState:
     try:
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
         raise _unusable(path, error) from error
     try:
-        return Notebook(database, path, lock, name)
+        return ClientState(database, path, lock, name)
     except BaseException:
         database.close()
         raise

@@ -1,8 +1,8 @@
 """Putting exactly once: everything goes through the outbox, which empties in order.
 
-1. A parcel is on disk before it is sent, under the sequence it will always be sent with.
+1. A batch is on disk before it is sent, under the sequence it will always be sent with.
 2. What an earlier run left in the outbox goes first.
-3. Up to `window` parcels are on their way at once. When one is refused, those behind it on its topic have come too
+3. Up to `window` batches are on their way at once. When one is refused, those behind it on its topic have come too
    early and were not stored either; all replies are awaited before any of their sequences is used again.
 """
 
@@ -11,10 +11,10 @@ from collections import deque
 from typing import NamedTuple
 
 from stafeta.clients.zeromq import replies, requests
-from stafeta.clients.zeromq.client_state import Notebook
+from stafeta.clients.zeromq.client_state import ClientState
 from stafeta.clients.zeromq.replies import Nak
-from stafeta.clients.zeromq.request_channel import Dialogue, Exchange, Request
-from stafeta.clients.zeromq.requests import Entry, Parcel
+from stafeta.clients.zeromq.request_channel import Dialogue, Request, RequestChannel
+from stafeta.clients.zeromq.requests import Entry, PublishBatch
 from stafeta.errors import Unavailable
 
 _log = logging.getLogger("stafeta.client")
@@ -29,7 +29,7 @@ class Receipt(NamedTuple):
     last: int
 
 
-class Tally:
+class PutProgress:
     """What became of the messages of one call."""
 
     __slots__ = ("first", "last", "total")
@@ -50,21 +50,21 @@ class Tally:
 
 
 class Outbox:
-    """The outbox of a notebook and the parcels of it that are on their way."""
+    """The outbox of a state and the batches of it that are on their way."""
 
-    def __init__(self, notebook: Notebook, exchange: Exchange, window: int) -> None:
-        self._notebook = notebook
-        self._exchange = exchange
+    def __init__(self, state: ClientState, channel: RequestChannel, window: int) -> None:
+        self._state = state
+        self._channel = channel
         self._window = window
         self._flights: deque[tuple[Entry, Request]] = deque()
-        self._tallies: dict[int, Tally] = {}
+        self._progress: dict[int, PutProgress] = {}
         self._sent = 0
         self._remedies = 0
 
-    def take(self, topic: str, parcel: Parcel, tally: Tally) -> Dialogue[None]:
-        """Keeps a parcel and sees it, or one before it, on its way."""
-        self._notebook.add(topic, parcel)
-        self._tallies[self._notebook.last_number] = tally
+    def take(self, topic: str, batch: PublishBatch, progress: PutProgress) -> Dialogue[None]:
+        """Keeps a batch and sees it, or one before it, on its way."""
+        self._state.add(topic, batch)
+        self._progress[self._state.last_number] = progress
         yield from self._advance(self._window)
 
     def settle(self) -> Dialogue[None]:
@@ -74,12 +74,12 @@ class Outbox:
     def reset(self) -> None:
         """Starts over from what is on disk. The calls that are waiting will not hear of it."""
         self._rewind()
-        self._tallies.clear()
+        self._progress.clear()
         self._remedies = 0
 
     def _advance(self, on_their_way: int) -> Dialogue[None]:
         while True:
-            waiting = self._sent < self._notebook.last_number
+            waiting = self._sent < self._state.last_number
             if waiting and len(self._flights) < self._window:
                 self._send_next()
             elif waiting or len(self._flights) > on_their_way:
@@ -88,17 +88,17 @@ class Outbox:
                 return
 
     def _send_next(self) -> None:
-        entry = self._notebook.after(self._sent)
+        entry = self._state.after(self._sent)
         if entry is None:
-            self._sent = self._notebook.last_number
+            self._sent = self._state.last_number
             return
         self._sent = entry.number
-        request = self._exchange.send(requests.put(self._notebook.identity, entry))
+        request = self._channel.send(requests.put(self._state.identity, entry))
         self._flights.append((entry, request))
 
     def _reap(self) -> Dialogue[None]:
         entry, request = self._flights[0]
-        frame = yield from self._exchange.reply(request)
+        frame = yield from self._channel.reply(request)
         try:
             first, last = replies.stored(frame)
         except Nak as nak:
@@ -109,16 +109,16 @@ class Outbox:
         self._answered(entry, first, last)
 
     def _answered(self, entry: Entry, first: int, last: int) -> None:
-        self._notebook.done(entry)
+        self._state.done(entry)
         self._remedies = 0
-        tally = self._tallies.pop(entry.number, None)
-        if tally is not None:
-            tally.note(entry.parcel.length, first, last)
+        progress = self._progress.pop(entry.number, None)
+        if progress is not None:
+            progress.note(entry.batch.length, first, last)
 
     def _land(self) -> Dialogue[None]:
         """Awaits all replies; what was not stored is to be sent again."""
         for entry, request in self._flights:
-            frame = yield from self._exchange.reply(request)
+            frame = yield from self._channel.reply(request)
             try:
                 first, last = replies.stored(frame)
             except Nak:
@@ -140,29 +140,29 @@ class Outbox:
         elif expected == 1 < entry.sequence:
             _log.warning(
                 "The broker at %s has lost what this client put before. Going on under a new identity.",
-                self._exchange.address,
+                self._channel.address,
             )
-            self._notebook.change_identity()
+            self._state.change_identity()
         elif expected < entry.sequence:
             _log.warning(
                 "The broker at %s has lost %d messages that this client put on %s. Going on after them.",
-                self._exchange.address,
+                self._channel.address,
                 entry.sequence - expected,
                 entry.topic,
             )
-            self._notebook.recount(entry.topic, expected)
+            self._state.recount(entry.topic, expected)
 
     def _give_up(self, entry: Entry, nak: Nak) -> None:
         self._remedies = 0
-        if entry.number in self._tallies:
-            self._notebook.drop_from(entry)
-            self._tallies.clear()
+        if entry.number in self._progress:
+            self._state.drop_from(entry)
+            self._progress.clear()
             raise nak
         # It was put by a call that has ended: nobody is there to be told but the log.
-        self._notebook.drop(entry)
+        self._state.drop(entry)
         _log.warning(
             "The broker refused %d of the messages for %s that were kept from earlier: %s",
-            entry.parcel.length,
+            entry.batch.length,
             entry.topic,
             nak,
         )

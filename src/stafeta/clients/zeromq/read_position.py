@@ -7,17 +7,17 @@ with it: ids of another log are other messages'.
 
 from collections.abc import Iterable, Sequence
 
-from stafeta.clients.zeromq.client_state import Notebook
+from stafeta.clients.zeromq.client_state import ClientState
 from stafeta.clients.zeromq.replies import Message
 
 
 class Reader:
     """How far one subscription has been read."""
 
-    def __init__(self, notebook: Notebook, subscription: str) -> None:
-        self._notebook = notebook
+    def __init__(self, state: ClientState, subscription: str) -> None:
+        self._state = state
         self._subscription = subscription
-        self.position, self._ahead, self.mark = notebook.acknowledged(subscription)
+        self.position, self._ahead, self.mark = state.acknowledged(subscription)
         self._given: Sequence[int] = ()
         self.untold = False
         """Whether the broker has yet to hear of the position."""
@@ -61,7 +61,7 @@ class Reader:
     def _move(self, position: int, new: Iterable[int]) -> None:
         self.untold = self.untold or position > self.position
         self._ahead = {id_ for id_ in self._ahead if id_ > position}
-        self._notebook.acknowledge(
+        self._state.acknowledge(
             self._subscription, position, self.mark, [id_ for id_ in new if id_ > position]
         )
         self.position = position

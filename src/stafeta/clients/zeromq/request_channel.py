@@ -22,8 +22,8 @@ from stafeta.errors import ConfigError, NoReply
 
 _T = TypeVar("_T")
 
-# Does its work without blocking, and yields the seconds that it would wait for one of `Exchange.sockets` to become
-# readable (merely the seconds, where there are none). It may be resumed early.
+# Does its work without blocking, and yields the seconds that it would wait for one of `RequestChannel.sockets` to
+# become readable (merely the seconds, where there are none). It may be resumed early.
 Dialogue: TypeAlias = Generator[float, None, _T]
 
 _GONE = (
@@ -50,7 +50,7 @@ class Request:
         self.reply: bytes | None = None
 
 
-class Exchange:
+class RequestChannel:
     """Requests to one broker, each sent until it is answered."""
 
     def __init__(self, address: str, timeout: float, retries: int, backoff: float) -> None:

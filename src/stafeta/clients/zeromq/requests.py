@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 
-class Parcel(NamedTuple):
+class PublishBatch(NamedTuple):
     """Messages that are put with one request."""
 
     length: int
@@ -17,12 +17,12 @@ class Parcel(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A parcel in the outbox. `number` orders the outbox, `sequence` is the first message's in its topic."""
+    """A batch in the outbox. `number` orders the outbox, `sequence` is the first message's in its topic."""
 
     number: int
     topic: str
     sequence: int
-    parcel: Parcel
+    batch: PublishBatch
 
 
 def subscribe(client: str, topic: str, mark: str) -> bytes:
@@ -34,7 +34,7 @@ def unsubscribe(client: str, topic: str) -> bytes:
 
 
 def put(client: str, entry: Entry) -> bytes:
-    # Written around the parcel's own JSON, so that what the outbox holds is not decoded to be sent.
+    # Written around the batch's own JSON, so that what the outbox holds is not decoded to be sent.
     _, topic, sequence, (_, kind, encoding, publications) = entry
     encoded = f',"encoding":"{encoding}"' if encoding else ""
     head = f'{_opening("PUT", client, topic)}{{"sequence":{sequence},"kind":"{kind}"{encoded},"publications":'

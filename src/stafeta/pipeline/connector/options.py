@@ -19,8 +19,8 @@ from stafeta.names import check_client, check_filter, check_name, matcher
 from stafeta.units import parse_count, parse_duration
 
 if TYPE_CHECKING:
+    from stafeta.clients.flight.channel import Channel
     from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.link import Link
     from stafeta.clients.flight.tls import Tls
 
 Edge: TypeAlias = Literal["earliest", "latest"]
@@ -53,11 +53,11 @@ class Address:
 
         return Connection(self.broker, timeout=self.timeout, token=self.token, tls=self._tls())
 
-    def link(self) -> "Link":
+    def channel(self) -> "Channel":
         """The same for who makes the calls himself."""
-        from stafeta.clients.flight.link import Link
+        from stafeta.clients.flight.channel import Channel
 
-        return Link(self.broker, self.timeout, token=self.token, tls=self._tls())
+        return Channel(self.broker, self.timeout, token=self.token, tls=self._tls())
 
     def _tls(self) -> "Tls | None":
         if not (self.roots or self.certificate or self.key or self.hostname):

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from stafeta.clients.flight.link import Link, Pauses, spawn
-from stafeta.clients.flight.refusals import LATE, TROUBLE, may_pass, translated
+from stafeta.clients.flight.channel import Channel, Pauses, spawn
+from stafeta.clients.flight.error_mapping import LATE, TROUBLE, may_pass, translated
 from stafeta.columns import Repeats, counting
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
 from stafeta.pipeline.connector.columns import STORED, needed
@@ -39,11 +39,11 @@ def batches(
     spare_the_collector()
     wanted = wanted or Wanted()
     shape = _Shape(schema, wanted)
-    link = options.address.link()
+    channel = options.address.channel()
     try:
         for one in task.ranges:
             count = 0
-            for offset, batch in _Stream(link, one, shape.asked, options.batch_rows):
+            for offset, batch in _Stream(channel, one, shape.asked, options.batch_rows):
                 made = shape.made(batch, one.topic, offset)
                 count += batch.num_rows
                 if made.num_rows:
@@ -51,7 +51,7 @@ def batches(
             if count < one.rows and options.fail_on_data_loss:
                 raise lost(one, one.rows - count)
     finally:
-        link.close()
+        channel.close()
 
 
 def spare_the_collector() -> None:
@@ -101,8 +101,8 @@ class _Shape:
 class _Stream:
     """The batches of a range, over as many `do_get` streams as it takes. They end where the messages are gone."""
 
-    def __init__(self, link: Link, one: Range, columns: list[str], batch_rows: int | None) -> None:
-        self._link = link
+    def __init__(self, channel: Channel, one: Range, columns: list[str], batch_rows: int | None) -> None:
+        self._channel = channel
         self._range = one
         self._ticket: dict[str, object] = {
             "topic": one.topic,
@@ -132,11 +132,11 @@ class _Stream:
             except StafetaError as error:
                 if not may_pass(error):
                     raise
-                left = progress + self._link.timeout - time.monotonic()
+                left = progress + self._channel.timeout - time.monotonic()
                 if left <= 0:
-                    raise self._link.no_reply(error) from None
+                    raise self._channel.no_reply(error) from None
                 pause = min(pauses.longer(), left)
-                self._link.log_trouble(error, pause)
+                self._channel.log_trouble(error, pause)
                 time.sleep(pause)
 
     def _one(self) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -144,8 +144,8 @@ class _Stream:
         try:
             ticket = flight.Ticket(json.dumps({**self._ticket, "from": self._next}).encode())
             with (
-                self._link.open() as client,
-                _Watch(self._opened(client, ticket), self._link.timeout) as reader,
+                self._channel.open() as client,
+                _Watch(self._opened(client, ticket), self._channel.timeout) as reader,
             ):
                 while (chunk := reader.next()) is not None:
                     yield json.loads(chunk.app_metadata.to_pybytes())["offset"], chunk.data
@@ -154,9 +154,9 @@ class _Stream:
 
     def _opened(self, client: flight.FlightClient, ticket: flight.Ticket) -> flight.FlightStreamReader:
         """A stream that has begun; that cannot be told to give up either."""
-        opening = spawn(client.do_get, ticket, self._link.options())
+        opening = spawn(client.do_get, ticket, self._channel.options())
         try:
-            return opening.result(self._link.timeout)
+            return opening.result(self._channel.timeout)
         except TimeoutError:
             raise Disconnected(LATE) from None
 

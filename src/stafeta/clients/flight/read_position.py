@@ -19,18 +19,18 @@ import pyarrow as pa
 from stafeta.errors import ConfigError
 
 COLUMNS: Final = ("topic", "offset", "timestamp", "producer", "source", "kind", "payload")
-Place: TypeAlias = int | datetime | str | None
+StartOffset: TypeAlias = int | datetime | str | None
 """Where to begin or to end: an offset, a time, `"earliest"`, `"latest"`."""
 
 
-class Bookmark:
+class ReadPosition:
     def __init__(
         self,
         what: str,
         *,
         client: str | None = None,
-        start: Place = None,
-        end: Place = None,
+        start: StartOffset = None,
+        end: StartOffset = None,
         columns: Sequence[str] | None = None,
         limit: int | None = None,
         follow: bool = False,
@@ -113,7 +113,7 @@ class Bookmark:
         return pa.schema([schema.field(name) for name in self._wanted]) if self._hides else schema
 
 
-def _place(key: str, place: Place) -> dict[str, object]:
+def _place(key: str, place: StartOffset) -> dict[str, object]:
     if place is None:
         return {}
     if isinstance(place, datetime):

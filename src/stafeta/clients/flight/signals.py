@@ -1,10 +1,11 @@
 """Waiting for what other threads do, by threads and by tasks of asyncio alike.
 
-1. State that several threads share is looked at and changed while its bell is held (`with bell.lock`); whoever changes
-   what another may wait for rings. Where it is clear who that is, for every message, it wakes no others.
-2. What waits is written once, as a generator: it runs with the bell held, yields for how many seconds it would wait at
-   most (None: for ever) and is resumed when the bell has rung or that time is over. `wait` runs it in a thread, where
-   Ctrl-C ends it, and `wait_async` in a task, where a cancellation does.
+1. State that several threads share is looked at and changed under the lock of its signal (`with
+   signal.lock`); whoever changes what another may wait for notifies. Where it is clear who that is, for every message,
+   it wakes no others.
+2. What waits is written once, as a generator: it runs under the lock, yields for how many seconds it would wait at
+   most (None: for ever) and is resumed when the signal was notified or that time is over. `wait` runs it in a thread,
+   where Ctrl-C ends it, and `wait_async` in a task, where a cancellation does.
 3. Ctrl-C can come between any two steps of Python. The lock is held by `with` alone, on an object whose methods are in
    C: `Condition.wait`, or an `__enter__` of our own, could be left half-way, and the lock held or let go for good.
 """
@@ -18,34 +19,34 @@ from typing import Final, TypeAlias, TypeVar
 
 from stafeta.clients import forks
 
-_GLANCE: Final = 0.5  # seconds
+_POLL_INTERVAL: Final = 0.5  # seconds
 _T = TypeVar("_T")
 Waiting: TypeAlias = Generator[float | None, None, _T]
 
 
-class Bell:
+class Signal:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._threads = threading.Condition(self.lock)
         self._listeners: set[Callable[[], object]] = set()
 
-    def ring(self) -> None:
-        """Wakes everyone. The bell is held, here and in what follows."""
-        self.rouse()
-        self.tell()
+    def notify_all(self) -> None:
+        """Wakes everyone. The signal's lock is held, here and in what follows."""
+        self.notify_workers()
+        self.notify_waiters()
 
-    def rouse(self) -> None:
+    def notify_workers(self) -> None:
         """Wakes the threads that pause."""
         self._threads.notify_all()
 
-    def tell(self) -> None:
+    def notify_waiters(self) -> None:
         """Wakes what waits."""
         for listener in self._listeners:
             with suppress(RuntimeError):  # its event loop was closed meanwhile
                 listener()
 
     def pause(self, seconds: float | None) -> None:
-        """Lets a thread of the client's own sleep until it is roused, or for so long. The bell is let go meanwhile."""
+        """Lets a thread of the client's own sleep until it is notified, or for so long. The lock is free meanwhile."""
         self._threads.wait(seconds)
 
     def wait(self, waiting: Waiting[_T]) -> _T:
@@ -65,7 +66,7 @@ class Bell:
                 with self.lock:
                     seconds = next(waiting)
                 # Ctrl-C that comes just before this would be seen only when it ends.
-                silence.acquire(timeout=_GLANCE if seconds is None else min(seconds, _GLANCE))
+                silence.acquire(timeout=_POLL_INTERVAL if seconds is None else min(seconds, _POLL_INTERVAL))
         except StopIteration as end:
             result: _T = end.value
             return result
@@ -78,21 +79,21 @@ class Bell:
         """Runs what waits in this task."""
         forks.check_grpc()
         loop = asyncio.get_running_loop()
-        rung = asyncio.Event()
+        notified = asyncio.Event()
 
         def listener() -> None:
-            loop.call_soon_threadsafe(rung.set)
+            loop.call_soon_threadsafe(notified.set)
 
         with self.lock:
             self._listeners.add(listener)
         try:
             while True:
-                rung.clear()
+                notified.clear()
                 with self.lock:
                     seconds = next(waiting)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
-                        await rung.wait()
+                        await notified.wait()
         except StopIteration as end:
             result: _T = end.value
             return result

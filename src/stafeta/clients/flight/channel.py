@@ -24,7 +24,7 @@ from pyarrow import flight
 
 from stafeta.clients import forks
 from stafeta.clients.flight.address import checked
-from stafeta.clients.flight.refusals import LATE, TROUBLE, may_pass, translated
+from stafeta.clients.flight.error_mapping import LATE, TROUBLE, may_pass, translated
 from stafeta.clients.flight.tls import Tls
 from stafeta.errors import ConfigError, Disconnected, NoReply, StafetaError, Unavailable, Untrusted
 
@@ -58,7 +58,7 @@ class Pauses:
         self._next = _FIRST_PAUSE
 
 
-class Link:
+class Channel:
     def __init__(
         self, address: str, timeout: float, token: str | None = None, tls: Tls | None = None
     ) -> None:
@@ -83,7 +83,7 @@ class Link:
         return flight.FlightCallOptions(timeout=timeout, headers=self._headers)
 
     def check(self) -> None:
-        """Raises where the link was closed, or is another process's."""
+        """Raises where the channel was closed, or is another process's."""
         forks.check_grpc()
         if self.closed.is_set():
             raise Disconnected(f"The connection to the broker at {self.address} was closed; make a new one.")

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.clients.zeromq.client_state import Notebook, open_notebook
+from stafeta.clients.zeromq.client_state import ClientState, open_client_state
 from stafeta.clients.zeromq.read_position import Reader
 from stafeta.clients.zeromq.replies import Message
 
@@ -23,20 +23,20 @@ def message(id_: int) -> Message:
     return Message("t", id_, b"", "string", datetime.now(UTC), "t")
 
 
-def notebook_in_memory() -> Notebook:
+def notebook_in_memory() -> ClientState:
     try:
-        next(open_notebook(None, 0))
+        next(open_client_state(None, 0))
     except StopIteration as end:
-        notebook: Notebook = end.value
-    return notebook
+        state: ClientState = end.value
+    return state
 
 
 @given(IDS, STEPS)
 def test_what_is_acknowledged_never_comes_again_and_the_rest_always_does(
     ids: list[int], steps: list[tuple[str, object]]
 ) -> None:
-    notebook = notebook_in_memory()
-    reader = Reader(notebook, "t")
+    state = notebook_in_memory()
+    reader = Reader(state, "t")
     done: set[int] = set()
     for step in steps:
         before = reader.position
@@ -54,7 +54,7 @@ def test_what_is_acknowledged_never_comes_again_and_the_rest_always_does(
                 reader.acknowledge_up_to(last)
                 done.update(id_ for id_ in ids if id_ <= last)
             case _:
-                reader = Reader(notebook, "t")
+                reader = Reader(state, "t")
         assert reader.position >= before
         assert all(id_ in done for id_ in ids if id_ <= reader.position)
-    notebook.close()
+    state.close()
