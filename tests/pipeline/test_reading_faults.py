@@ -173,7 +173,7 @@ def test_a_broker_that_is_not_there_is_a_sentence_within_seconds(spark: SparkSes
         begin = time.monotonic()
         with told(f"The broker at {place} has not answered for 1 s"):
             reader.option("timeout", "1s").load().collect()
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 60
 
 
 def test_a_broker_that_goes_between_planning_and_reading_is_a_sentence(

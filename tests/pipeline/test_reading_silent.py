@@ -52,4 +52,4 @@ def test_a_task_does_not_wait_for_ever(place: str, request: pytest.FixtureReques
     began = time.monotonic()
     with pytest.raises(NoReply, match="has not answered for 1 s"):
         list(batches(options, schema, Task((Range("t", 1, 5),))))
-    assert time.monotonic() - began < TIMEOUT * 10
+    assert time.monotonic() - began < TIMEOUT * 60

@@ -18,7 +18,7 @@ from stafeta.bench.plan import Plan
 from stafeta.errors import NoReply, StafetaError
 
 _LOOK: Final = 0.2  # seconds between two looks at something else than what the workers say
-_FAREWELL: Final = 10.0  # seconds to end a subscription and leave
+_FAREWELL: Final = 30.0  # seconds to end a subscription and leave
 
 
 class Worker:

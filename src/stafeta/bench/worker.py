@@ -27,7 +27,8 @@ from stafeta.errors import StafetaError
 _REPORT: Final = 0.1  # seconds between two lines that say how far it has come
 _LOOK: Final = 0.05  # seconds between two looks at whether all has come
 _PATIENCE: Final = 5.0  # seconds in which nothing comes: what has not come is lost
-_FAREWELL: Final = 5.0  # seconds to end a subscription
+_FAREWELL: Final = 20.0  # seconds to end a subscription: longer than clients wait for an answer
+_GIVING_UP: Final = 5.0  # seconds for the same where the subscriber has failed: the broker may be gone
 
 _leaving = threading.Event()
 
@@ -53,7 +54,7 @@ class Orders:
             for line in lines:
                 self._queue.put(json.loads(line))
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_FAREWELL)  # a client may be waiting for a broker that is gone, too
+        time.sleep(_GIVING_UP)  # a client may be waiting for a broker that is gone, too
         os._exit(1)
 
 
@@ -74,7 +75,7 @@ class Receiving:
 
     def stop(self) -> None:
         self._subscriber.leave()
-        self._thread.join(_FAREWELL)
+        self._thread.join(_GIVING_UP if self._failed else _FAREWELL)
 
     def _run(self) -> None:
         try:

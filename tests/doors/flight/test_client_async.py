@@ -66,7 +66,7 @@ async def test_refusals(place: Place, topic: str, name: str) -> None:
 
 def test_a_broker_that_is_stopped_ends_in_no_reply(tmp_path: Path) -> None:
     async def main(process: BrokerProcess) -> None:
-        async with stafeta.connect_async(address(process.door("flight")), timeout=0.3) as broker:
+        async with stafeta.connect_async(address(process.door("flight")), timeout=1) as broker:
             subscription = await broker.subscribe("t")
             process.send_signal(signal.SIGSTOP)
             try:
@@ -76,7 +76,7 @@ def test_a_broker_that_is_stopped_ends_in_no_reply(tmp_path: Path) -> None:
                     lambda: anext(subscription),
                     broker.stats,
                 ):
-                    with pytest.raises(NoReply, match=r"has not answered for 0\.3 s"):
+                    with pytest.raises(NoReply, match=r"has not answered for 1 s"):
                         await hangs()
             finally:
                 process.send_signal(signal.SIGCONT)
@@ -128,7 +128,7 @@ def test_whatever_waits_can_be_cancelled_and_the_loop_ends_at_once(tmp_path: Pat
         began = time.monotonic()
         try:
             asyncio.run(main(process))
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20
         finally:
             process.send_signal(signal.SIGCONT)
     wait_until(lambda: not [one for one in threading.enumerate() if one.name.startswith("stafeta")])

