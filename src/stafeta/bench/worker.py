@@ -37,7 +37,8 @@ class Orders:
     """What the one who has started this process says."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        # Not a SimpleQueue: after a signal its `get` may wait for ever, whatever its timeout is.
+        self._queue: queue.Queue[dict[str, Any]] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> dict[str, Any] | None:
