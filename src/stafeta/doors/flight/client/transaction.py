@@ -49,10 +49,20 @@ class Transaction:
         shipper = self._shipper(part)
         return shipper.bell.wait(self._writing(shipper, topic, batches(data, kind)))
 
-    def commit(self, parts: Sequence[str] | Mapping[str, int] | None = None) -> bool:
+    def commit(
+        self,
+        parts: Sequence[str] | Mapping[str, int] | None = None,
+        *,
+        label: str | None = None,
+        forget_after: int | None = None,
+    ) -> bool:
         """Make the parts visible: those written here, unless others are named. With a number of rows for each, they
-        must have so many. False where that was done before."""
-        return bool(self._committing(parts).result()[0]["committed"])
+        must have so many. False where that was done before.
+
+        `Connection.label` gives the label back, for the last 1,000 that a producer has written. Who will not use the
+        producer's name again says after how many seconds the broker may forget it."""
+        done = self._committing(parts, label, forget_after).result()
+        return bool(done[0]["committed"])
 
     def abort(self) -> None:
         """Drop everything."""
@@ -86,10 +96,16 @@ class Transaction:
         yield from shipper.waiting(lambda: not order.parcels, order)
         return order.acknowledged
 
-    def _committing(self, parts: Sequence[str] | Mapping[str, int] | None) -> "Future[list[dict[str, Any]]]":
+    def _committing(
+        self,
+        parts: Sequence[str] | Mapping[str, int] | None,
+        label: str | None = None,
+        forget_after: int | None = None,
+    ) -> "Future[list[dict[str, Any]]]":
         self._end()
-        named = self.parts if parts is None else parts
-        return self._link.start("commit", {**self._names(), "parts": named})
+        body = {**self._names(), "parts": self.parts if parts is None else parts}
+        more = {"label": label, "forget_after": forget_after}
+        return self._link.start("commit", body | {name: value for name, value in more.items() if value})
 
     def _aborting(self) -> "Future[list[dict[str, Any]]]":
         self._end()
