@@ -93,6 +93,7 @@ def test_another_write_of_the_same_name_is_refused_and_nothing_of_it_is_written(
 
 def test_no_rows_are_lost_by_no_version(broker: BrokerProcess) -> None:
     put(broker, 3, [], [])
+    put(broker, 3)
     put(broker, 3, ["1"])
     for version in (0, 3):
         put(broker, version, [], [])

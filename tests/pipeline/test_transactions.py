@@ -1,6 +1,8 @@
 """The sink's transactions, without Spark around them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from secrets import token_urlsafe
 
 import pyarrow as pa
 import pytest
@@ -62,6 +64,13 @@ def test_tasks_write_side_by_side(broker: BrokerProcess, options: Writing) -> No
     staged = [_stage(options, "spark/query", 0, rows(text), in_order=True) for text in ("1", "2", "3")]
     _commit(options, staged)
     assert payloads(broker, "out") == ["1", "2", "3"]
+
+
+def test_a_write_may_have_tens_of_thousands_of_tasks(broker: BrokerProcess, options: Writing) -> None:
+    first = _stage(options, "spark/query", 0, rows("1"), in_order=True)
+    others = [replace(first, part=token_urlsafe(9), rows=1_000_000) for _ in range(39_999)]
+    with pytest.raises(NotStaged):  # which the broker says once it has read the names
+        _commit(options, [first, *others])
 
 
 def test_nothing_is_left_of_a_task_at_the_broker(broker: BrokerProcess, options: Writing) -> None:

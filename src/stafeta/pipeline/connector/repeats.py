@@ -46,7 +46,7 @@ class Label:
     @classmethod
     def joined(cls, labels: "Iterable[Label]") -> "Label":
         """That of a write, from those of its tasks."""
-        found = list(labels)
+        found = list(labels) or [cls()]
         rows, total = sum(one.rows for one in found), sum(one.sum for one in found) % _WIDTH
         return cls(rows, total, found[0].query, found[0].run)
 

@@ -11,6 +11,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -103,7 +104,7 @@ def _stage(
 ) -> Staged:
     from stafeta.pipeline.connector.staging import labelled, stage
 
-    part = uuid4().hex
+    part = token_urlsafe(9)  # short, since the commit names all of them: there is room for 40,000
     with options.address.connect() as connection:
         last = connection.committed(producer)  # not to begin it: other tasks write to it too
         if in_order and last is not None and last > counter:
