@@ -78,7 +78,13 @@ class BrokerProcess(Doors):
         self._reader = threading.Thread()
 
     def start(self) -> Self:
-        """Starts it and waits until it listens."""
+        """Starts it and waits until it listens. While it was away, somebody's connection may have got one of its ports,
+        as any free one: it is started again when that has gone."""
+        wait_until(self._started, PATIENCE)
+        return self
+
+    def _started(self) -> bool:
+        """False where a port that it had before is taken."""
         assert self._process is None, "the broker runs already"
         with self._told:
             begin = len(self._lines)
@@ -89,11 +95,14 @@ class BrokerProcess(Doors):
         with self._told:
             found = self._told.wait_for(lambda: self._ended or self._listening(begin), PATIENCE)
             places = self._listening(begin)
+            told = "".join(self._lines[begin:])
         if not found or not places:
             self.kill()
+            if "Address already in use" in told and any(self._places.values()):
+                return False
             raise AssertionError(f"the broker does not listen:\n{self.stderr}")
         self._places.update(places)
-        return self
+        return True
 
     def kill(self) -> None:
         """SIGKILL: what was not on disk is gone."""

@@ -18,6 +18,7 @@ import pytest
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
 from stafeta.doors.flight.intake import take
+from stafeta.store.port import CommitRecord
 from stafeta.store.sqlite import SqliteStore, segments, store, sweeper
 from tests.broker.stores import shrink
 from tests.faults.power import Mark
@@ -67,6 +68,7 @@ class Seen(NamedTuple):
     subscriptions: set[tuple[str, str]]
     producers: dict[tuple[str, str], bytes]
     done: dict[str, int]
+    labels: dict[str, dict[int, CommitRecord]]
     staged: dict[tuple[str, int], list[tuple[str, str, int]]]
     client_id: int
     position: int
@@ -89,6 +91,7 @@ def seen(broker: Broker) -> Seen:
             for name, state in (topic.producers or {}).items()
         },
         dict(broker.staging._done),
+        {producer: dict(records) for producer, records in broker.staging._committed.items()},
         {key: [(one.part, one.topic, one.rows) for one in records] for key, records in staged if records},
         broker._client_id,
         broker.commits.position,
@@ -287,7 +290,7 @@ class Life:
             parts = list(dict.fromkeys(part for part, _, _ in staged))
             self.random.shuffle(parts)
             parts = parts[: self.random.randint(1, 2)]
-            self.broker.staging.commit("query", self._transaction, parts)
+            self.broker.staging.commit("query", self._transaction, parts, label=" ".join(parts))
             for name, payloads in promoted(staged, parts):
                 self.world.put(name, payloads, None)
             self._transaction = self._unused()

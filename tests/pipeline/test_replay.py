@@ -16,6 +16,7 @@ from stafeta.config import Config
 from stafeta.errors import ConfigError
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import replay
+from stafeta.pipeline.jobs.replaying.plan import Notebook
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect, in_background, numbered, payloads
@@ -139,8 +140,10 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(
     assert "Replay mine was stopped; --name mine goes on with it.\n" in capsys.readouterr().err
     # Meanwhile the lake's files become others, and an attempt dies between staging and committing.
     stage.archive.replace(stage.archive.rows().orderBy("payload"))
+    plan = Notebook(stage.config.lake.warehouse).read("mine")
     with connect(stage.broker) as connection:
-        transaction = connection.transaction("spark/replay/mine")
+        assert plan is not None
+        transaction = connection.transaction(f"spark/replay/mine{plan.producer}")
         transaction.write("copies", ["left behind"], part="dead")
     begin = time.monotonic()
     stage.run(**slow)
@@ -149,6 +152,25 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(
     assert capsys.readouterr().err.endswith("Replay mine is done: 300 messages.\n")
     stage.run(**slow)
     assert len(stage.payloads("copies")) == 300
+
+
+def test_replays_of_one_name_are_told_apart_by_lake_and_by_plan(
+    spark: SparkSession, stage: Stage, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {"topic": "a", "into": "copies", "name": "mine", "batch": 2}
+    stage.publish("a", numbered(1, 4), step=1000)
+    stage.archive.take("#")
+    stage.run(**asked)
+    other = Stage(spark, stage.broker, tmp_path / "other")
+    other.archive.take("a")
+    other.run(**asked)
+    assert stage.payloads("copies") == numbered(1, 4) * 2
+    # Of a plan that was lost, and cannot be made again, nothing is left out.
+    Path(stage.config.lake.warehouse, "replays", "mine.json").unlink()
+    stage.publish("a", numbered(5, 6), step=1000)
+    stage.archive.take("a")
+    stage.run(**asked)
+    assert sorted(stage.payloads("copies")) == sorted(numbered(1, 4) * 2 + numbered(1, 6))
 
 
 def test_messages_come_as_far_apart_as_they_did(stage: Stage) -> None:

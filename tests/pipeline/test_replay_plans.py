@@ -1,6 +1,7 @@
 """What a replay is asked for, and what is made of it, without a broker."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -122,10 +123,14 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
         (Place(6, "a", 3), Place(9, "a", 5)),
         (1, 2, 3),
         5,
+        "id",
     )
     notebook.write("x", plan)
     notebook.write("x", plan)
-    assert notebook.read("x") == plan
+    again = notebook.read("x")
+    assert again == plan
+    assert again.producer == plan.producer != replace(plan, lake="other").producer
+    assert replace(plan, lake="").producer == ""
     assert (plan.messages, plan.portions) == (6, 3)
     assert [plan.times(number) for number in range(3)] == [(5, 6), (6, 9), (9, None)]
     assert [file.name for file in (tmp_path / "lake" / "replays").iterdir()] == ["x.json"]

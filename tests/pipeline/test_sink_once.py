@@ -115,11 +115,14 @@ def test_a_write_with_a_name_is_done_once_for_each_version(
         write(rows, broker, topic="output", txnAppId=app, txnVersion=version)
 
     copy("a7", "app-a", 7)
-    copy("a7 again", "app-a", 7)
+    copy("a7", "app-a", 7)
     copy("b0", "app-b", 0)
-    copy("a3", "app-a", 3)
     copy("a8", "app-a", 8)
-    copy("b0 again", "app-b", 0)
+    copy("a7", "app-a", 7)
+    copy("b0", "app-b", 0)
+    for version, value in ((3, "a3"), (7, "b7"), (8, "b8")):
+        with told(f"ersion {version} of 'app-a' was"):
+            copy(value, "app-a", version)
     assert payloads(broker, "output") == ["a7", "b0", "a8"]
 
 

@@ -1,12 +1,16 @@
 """The sink's transactions, without Spark around them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from secrets import token_urlsafe
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
 from stafeta.errors import NotStaged, OutOfSequence
+from stafeta.pipeline.connector import staging
 from stafeta.pipeline.connector.options import Writing
 from stafeta.pipeline.connector.sink import BatchSink, Staged, _abort, _commit, _stage
 from stafeta.pipeline.connector.source import DefaultSource
@@ -62,6 +66,13 @@ def test_tasks_write_side_by_side(broker: BrokerProcess, options: Writing) -> No
     assert payloads(broker, "out") == ["1", "2", "3"]
 
 
+def test_a_write_may_have_tens_of_thousands_of_tasks(broker: BrokerProcess, options: Writing) -> None:
+    first = _stage(options, "spark/query", 0, rows("1"), in_order=True)
+    others = [replace(first, part=token_urlsafe(9), rows=1_000_000) for _ in range(39_999)]
+    with pytest.raises(NotStaged):  # which the broker says once it has read the names
+        _commit(options, [first, *others])
+
+
 def test_nothing_is_left_of_a_task_at_the_broker(broker: BrokerProcess, options: Writing) -> None:
     for counter in range(10):
         written(options, counter, str(counter))
@@ -79,3 +90,53 @@ def test_a_name_counts_for_each_topic_by_itself(broker: BrokerProcess) -> None:
             assert isinstance(sink, BatchSink)
             sink.commit([sink.write(rows("1", "2"))])
     assert payloads(broker, "a") == payloads(broker, "b") == ["1", "2"]
+
+
+# --- a broker that is killed meanwhile
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["plain", "named"])
+def test_a_broker_that_is_killed_between_staging_and_commit_changes_nothing(
+    broker: BrokerProcess, *, named: bool
+) -> None:
+    name = {"txnAppId": "app", "txnVersion": "0"} if named else {}
+    sink = BatchSink(Writing.of({"broker": address(broker), "topic": "out", **name}, streaming=False))
+    staged: list[WriterCommitMessage | None] = []
+    for number in range(3):
+        staged.append(sink.write(rows(str(number))))
+        broker.restart()
+    late = sink.write(rows("of an attempt that does not count"))
+    for _ in range(2):
+        sink.commit(staged)
+        broker.restart()
+        assert payloads(broker, "out") == ["0", "1", "2"]
+    sink.abort([*staged, late])
+    assert payloads(broker, "out") == ["0", "1", "2"]
+
+
+def test_a_broker_that_is_killed_before_a_write_is_given_up_leaves_nothing_of_it(
+    broker: BrokerProcess, options: Writing
+) -> None:
+    staged = _stage(options, "spark/query", 0, rows("1"), in_order=True)
+    broker.restart()
+    _abort(options, [staged])
+    broker.restart()
+    with pytest.raises(NotStaged):
+        _commit(options, [staged])
+    written(options, 0, "2")
+    assert payloads(broker, "out") == ["2"]
+
+
+def test_a_broker_that_is_killed_while_a_task_writes_has_each_of_its_rows_once(
+    broker: BrokerProcess, options: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "PORTION", 1)
+
+    def coming() -> Iterator[pa.RecordBatch]:
+        for number in range(6):
+            yield from rows(*(f"{number} {row}" for row in range(3)))
+            if number % 2:
+                broker.restart()
+
+    _commit(options, [_stage(options, "spark/query", 0, coming(), in_order=True)])
+    assert payloads(broker, "out") == [f"{number} {row}" for number in range(6) for row in range(3)]

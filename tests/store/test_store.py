@@ -12,7 +12,7 @@ import pytest
 
 from stafeta.errors import StoreConflict, StoreDamaged, StoreLocked, StoreVersion
 from stafeta.message import Batch, RowBatch
-from stafeta.store.port import Append, Group, Store, TopicRecord
+from stafeta.store.port import Append, CommitRecord, Group, Store, TopicRecord
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.seals import seal
 from tests.broker.stores import FailingMemory, FailingSqlite, run
@@ -276,19 +276,23 @@ def test_an_older_format_is_brought_forward(tmp_path: Path, monkeypatch: pytest.
     connection.close()
 
 
-def test_a_folder_without_attempts_and_runs_is_brought_forward(tmp_path: Path) -> None:
+def test_a_folder_without_attempts_runs_and_labels_is_brought_forward(tmp_path: Path) -> None:
     run(filled_and_closed(tmp_path))
     with closing(sqlite3.connect(tmp_path / "stafeta.db")) as connection:
-        connection.executescript("DROP TABLE begun; DROP TABLE run; PRAGMA user_version = 4;")
+        connection.executescript(
+            "DROP TABLE begun; DROP TABLE run; DROP TABLE committed; PRAGMA user_version = 4;"
+        )
     assert len(reopened(tmp_path)) == 100
 
     async def work() -> None:
         store = FailingSqlite(tmp_path)
         await store.open()
-        await store.commit(Group(begun={"p": 7}, run=(101, "ab")))
+        kept: dict[tuple[str, int], CommitRecord | None] = {("p", 7): CommitRecord("label", 5)}
+        await store.commit(Group(begun={"p": 7}, run=(101, "ab"), committed=kept))
         await store.close()
         snapshot = await store.open()
         assert (list(snapshot.begun), list(snapshot.runs)) == ([("p", 7)], [(101, "ab")])
+        assert list(snapshot.committed) == [("p", 7, "label", 5)]
         await store.close()
 
     run(work())

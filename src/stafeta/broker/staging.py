@@ -8,31 +8,41 @@
    refused from then on, so that two programs never write one transaction together. Who names a counter, and no attempt,
    has parts of names that no other attempt has.
 4. What is staged is as durable as what is published, and outlives a restart. What nobody commits is dropped in time.
+5. Whoever commits may write a label on a transaction, by which a repeat can be told from another write of the same
+   name, and may say that the producer will not come again: it is forgotten later. Its parts are used up by then, so
+   that whoever asks for its commit once more is refused, and nothing comes twice.
 """
 
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from stafeta.broker.producer import repeated_of
 from stafeta.broker.topic import Topic
 from stafeta.errors import LimitReached, NotStaged, TakenOver
 from stafeta.message import ROW, Batch, Row, RowBatch
 from stafeta.names import check_name, check_producer
-from stafeta.store.port import Promotion, Snapshot, StagedRecord
+from stafeta.store.port import CommitRecord, Promotion, Snapshot, StagedRecord
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
 
 EXPIRY = 24 * 3600 * 1_000_000  # microseconds
 PIECE = 4 << 20  # bytes of payload put aside as one
+LABELS = 1000  # of a producer's last transactions that are kept
+
+_V = TypeVar("_V")
 
 
 class Staging:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._done: dict[str, int] = {}  # the last transaction committed by each producer
+        self._committed: dict[
+            str, dict[int, CommitRecord]
+        ] = {}  # what is known beside, by producer and counter
+        self._expiring: dict[str, int] = {}  # when producers are forgotten that will not come again
         self._attempts: dict[str, int] = {}  # the last attempt that each producer has begun
         self._staged: dict[tuple[str, int], list[StagedRecord]] = {}
         self._rows: defaultdict[tuple[str, int], Counter[tuple[str, str]]] = defaultdict(
@@ -42,6 +52,10 @@ class Staging:
 
     def recover(self, snapshot: Snapshot) -> None:
         self._done.update(snapshot.transactions)
+        for producer, counter, label, expires in snapshot.committed:
+            self._committed.setdefault(producer, {})[counter] = CommitRecord(label, expires)
+            if expires and counter == self._done.get(producer):
+                self._expiring[producer] = expires
         self._attempts.update(snapshot.begun)
         self._last = snapshot.last_staged
         for record in snapshot.staged:
@@ -142,9 +156,12 @@ class Staging:
         counter: int,
         parts: Mapping[str, int | None] | Iterable[str] | None = None,
         attempt: int | None = None,
+        label: str = "",
+        forget_after: int | None = None,
     ) -> asyncio.Future[None]:
         """Make the named parts of a transaction visible (None: all), in this order, unless it was committed before.
-        Where parts come with numbers of rows, they must have so many."""
+        Where parts come with numbers of rows, they must have so many. With `forget_after` (microseconds) it is the
+        producer's last."""
         self._check_attempt(producer, counter, attempt)
         if not self.is_done(producer, counter):
             self._check_room(self._done, producer)
@@ -157,7 +174,8 @@ class Staging:
                     self._promote(topics[record.topic], record)
                 else:
                     self._broker.commits.pending.group.unstaged.append(record.id)
-            self._finish(producer, counter)
+            expires = 0 if forget_after is None else self._broker.now() + forget_after
+            self._finish(producer, counter, CommitRecord(label, expires))
         return self._broker.receipt()
 
     def _wanted(
@@ -193,8 +211,11 @@ class Staging:
         return self._broker.receipt()
 
     def expire(self) -> None:
-        """Drop the transactions that nobody has committed in time."""
-        limit = self._broker.now() - EXPIRY
+        """Drop the transactions that nobody has committed in time, and forget the producers whose time is over."""
+        now = self._broker.now()
+        for producer in [producer for producer, expires in self._expiring.items() if expires <= now]:
+            self._forget(producer)
+        limit = now - EXPIRY
         for key in [
             key for key, staged in self._staged.items() if all(record.time < limit for record in staged)
         ]:
@@ -207,6 +228,11 @@ class Staging:
     def last(self, producer: str) -> int:
         """The last transaction that the producer committed; -1 where there is none."""
         return self._done.get(producer, -1)
+
+    def label(self, producer: str, counter: int) -> str | None:
+        """What was written on a transaction as it was committed; None where that is not known, or not any more."""
+        record = self._committed.get(producer, {}).get(counter)
+        return None if record is None or not record.label else record.label
 
     def _check_room(self, known: Mapping[str, int], producer: str) -> None:
         if producer not in known and len(known) >= self._broker.limits.producers:
@@ -234,21 +260,53 @@ class Staging:
         commits.pending.append_whole(topic, promotion, record.rows)
         commits.position += record.rows
 
-    def _finish(self, producer: str, counter: int) -> None:
+    def _finish(self, producer: str, counter: int, record: CommitRecord) -> None:
         pending = self._broker.commits.pending
-        before = self._done.get(producer, -1)
+        self._restore_later(producer)
         staged = self._staged.pop((producer, counter), None)
         rows = self._rows.pop((producer, counter), Counter())
         self._done[producer] = counter
         pending.group.transactions[producer] = counter
+        self._expiring.pop(producer, None)
+        if record.expires:
+            self._expiring[producer] = record.expires
+        if record.label or record.expires:
+            known = self._committed.setdefault(producer, {})
+            known[counter] = record
+            pending.group.committed[producer, counter] = record
+            if len(known) > LABELS:
+                oldest = next(iter(known))  # they are committed in order
+                del known[oldest]
+                pending.group.committed[producer, oldest] = None
 
         def undo() -> None:
-            self._done[producer] = before
             if staged is not None:
                 self._staged[producer, counter] = staged
                 self._rows[producer, counter] = rows
 
         pending.undo.append(undo)
+
+    def _forget(self, producer: str) -> None:
+        group = self._broker.commits.pending.group
+        self._restore_later(producer)
+        del self._expiring[producer]
+        self._done.pop(producer, None)
+        group.transactions[producer] = None
+        for counter in self._committed.pop(producer, {}):
+            group.committed[producer, counter] = None
+
+    def _restore_later(self, producer: str) -> None:
+        """What is known now of a producer's commits is what will be known if the group cannot be written."""
+        done, expires = self._done.get(producer), self._expiring.get(producer)
+        committed = self._committed.get(producer)
+        committed = None if committed is None else dict(committed)
+
+        def undo() -> None:
+            _put_back(self._done, producer, done)
+            _put_back(self._expiring, producer, expires)
+            _put_back(self._committed, producer, committed)
+
+        self._broker.commits.pending.undo.append(undo)
 
     def _drop(self, key: tuple[str, int]) -> None:
         staged = self._staged.pop(key, None)
@@ -263,3 +321,10 @@ class Staging:
             self._rows[key] = rows
 
         pending.undo.append(undo)
+
+
+def _put_back(known: dict[str, _V], key: str, value: _V | None) -> None:
+    if value is None:
+        known.pop(key, None)
+    else:
+        known[key] = value

@@ -1,12 +1,13 @@
 """A store in memory, for tests: the same rules, nothing on disk. Opening it again is a restart."""
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import TypeVar, cast
 
 from stafeta.errors import StoreConflict
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.port import (
     Append,
+    CommitRecord,
     CursorRecord,
     Group,
     ProducerRecord,
@@ -16,6 +17,9 @@ from stafeta.store.port import (
     SubscriptionRecord,
     TopicRecord,
 )
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 
 class MemoryStore:
@@ -29,6 +33,7 @@ class MemoryStore:
         self._producers: dict[tuple[int, str], ProducerRecord] = {}
         self._recent: list[Append] = []
         self._transactions: dict[str, int] = {}
+        self._committed: dict[tuple[str, int], CommitRecord] = {}
         self._begun: dict[str, int] = {}
         self._runs: list[tuple[int, str]] = []
         self._staged: dict[int, tuple[StagedRecord, RowBatch]] = {}
@@ -50,6 +55,7 @@ class MemoryStore:
             recent=[append for append in self._recent if append.topic in self._topics],
             first_offset=self._first_offset,
             transactions=list(self._transactions.items()),
+            committed=[(*key, *record) for key, record in self._committed.items()],
             begun=list(self._begun.items()),
             runs=list(self._runs),
             staged=[record for record, _ in self._staged.values()],
@@ -99,7 +105,8 @@ class MemoryStore:
                 above.update(cursor.ranges)
                 ranges = sorted((start, stop) for start, stop in above.items() if stop is not None)
                 self._cursors[key] = CursorRecord(cursor.floor, ranges)
-        self._transactions.update(group.transactions)
+        _put(self._transactions, group.transactions)
+        _put(self._committed, group.committed)
         self._begun.update(group.begun)
         if group.run is not None:
             self._runs.append(group.run)
@@ -177,6 +184,14 @@ class MemoryStore:
 
     async def close(self) -> None:
         pass
+
+
+def _put(known: dict[_K, _V], changes: Mapping[_K, _V | None]) -> None:
+    for key, value in changes.items():
+        if value is None:
+            known.pop(key, None)
+        else:
+            known[key] = value
 
 
 def _as_rows(batch: Batch) -> RowBatch:

@@ -70,6 +70,13 @@ class StagedRecord(NamedTuple):
     time: int
 
 
+class CommitRecord(NamedTuple):
+    """What is kept of a committed transaction beside its number."""
+
+    label: str  # what the committer wrote on it
+    expires: int  # when its producer is forgotten, if this is its last (microseconds); 0: never
+
+
 class Promotion(NamedTuple):
     """A staged batch that takes its place in the log."""
 
@@ -94,7 +101,10 @@ class Group:
     skipped: list[tuple[int, int, int]] = field(
         default_factory=list
     )  # topic, from, up to: damaged, not read again
-    transactions: dict[str, int] = field(default_factory=dict)  # the last transaction of each producer
+    transactions: dict[str, int | None] = field(default_factory=dict)  # the last one of each producer
+    committed: dict[tuple[str, int], CommitRecord | None] = field(
+        default_factory=dict
+    )  # by producer and counter
     begun: dict[str, int] = field(default_factory=dict)  # the last attempt at one of each producer
     staged: list[tuple[StagedRecord, Batch]] = field(default_factory=list)
     unstaged: list[int] = field(default_factory=list)
@@ -129,6 +139,7 @@ class Group:
             or self.skipped
             or self.forgotten_topics
             or self.transactions
+            or self.committed
             or self.begun
             or self.staged
             or self.unstaged
@@ -149,6 +160,7 @@ class Snapshot:
     recent: Iterable[Append] = ()  # appended since the producers were last written
     skipped: Iterable[tuple[int, int, int]] = ()
     transactions: Iterable[tuple[str, int]] = ()
+    committed: Iterable[tuple[str, int, str, int]] = ()  # producer, counter, and the record
     begun: Iterable[tuple[str, int]] = ()
     staged: Iterable[StagedRecord] = ()
     runs: Iterable[tuple[int, str]] = ()

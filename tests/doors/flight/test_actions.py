@@ -35,7 +35,12 @@ WRONG_VALUES: dict[str, list[Any]] = {
 OPTIONAL: dict[str, dict[str, list[Any]]] = {
     "subscribe": {"from": ["now", 5, ""]},
     "topics": {"filter": WRONG_VALUES["filter"]},
-    "commit": {"parts": ["a", [5], {"a": "5"}, {"a": -1}, {"a": True}]},
+    "committed": {"counter": WRONG_VALUES["counter"][1:]},
+    "commit": {
+        "parts": ["a", [5], {"a": "5"}, {"a": -1}, {"a": True}],
+        "label": [5, ["a"], "x" * 201],
+        "forget_after": [0, -1, "1", 1.5, 1 << 70],
+    },
 }
 NO_OBJECTS = [b"{", b"[]", b"null", b"5", b'"text"', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000]
 

@@ -239,6 +239,12 @@ class AsyncConnection:
         counter: int | None = (await self._ask("committed", {"producer": producer}))[0]["counter"]
         return counter
 
+    async def label(self, producer: str, counter: int) -> str | None:
+        """See `Connection.label`."""
+        body = {"producer": producer, "counter": counter}
+        label: str | None = (await self._ask("committed", body))[0]["label"]
+        return label
+
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as of the twin
         """See `Connection.close`."""
         errors: list[StafetaError] = []

@@ -157,10 +157,17 @@ class AsyncTransaction:
         sender = transaction._sender(part)
         return await sender.signal.wait_async(transaction._writing(sender, topic, found))
 
-    async def commit(self, parts: Sequence[str] | Mapping[str, int] | None = None) -> bool:
+    async def commit(
+        self,
+        parts: Sequence[str] | Mapping[str, int] | None = None,
+        *,
+        label: str | None = None,
+        forget_after: int | None = None,
+    ) -> bool:
         """See `Transaction.commit`."""
         transaction = await self._begun()
-        return bool((await asyncio.wrap_future(transaction._committing(parts)))[0]["committed"])
+        done = await asyncio.wrap_future(transaction._committing(parts, label, forget_after))
+        return bool(done[0]["committed"])
 
     async def abort(self) -> None:
         """See `Transaction.abort`."""

@@ -212,6 +212,12 @@ class Connection:
         counter: int | None = self._channel.ask("committed", {"producer": producer})[0]["counter"]
         return counter
 
+    def label(self, producer: str, counter: int) -> str | None:
+        """The label with which a transaction was committed; None where it had none, or is not known any more."""
+        body = {"producer": producer, "counter": counter}
+        label: str | None = self._channel.ask("committed", body)[0]["label"]
+        return label
+
     def close(self, timeout: float | None = None) -> None:
         """Close what was opened on it, and end. May be repeated; `with` does it too. Does nothing in a process that was
         forked meanwhile."""

@@ -40,7 +40,7 @@ class Transaction:
         """The parts that were written here."""
         self._channel = channel
         self._forget = forget
-        self._shippers: dict[str, Sender] = {}
+        self._senders: dict[str, Sender] = {}
 
     def write(self, topic: str | None, data: Data, part: str = PART, kind: str | None = None) -> int:
         """Put messages aside for a topic; returns how many, once they are on disk. Without a topic, a column topic
@@ -49,10 +49,20 @@ class Transaction:
         sender = self._sender(part)
         return sender.signal.wait(self._writing(sender, topic, batches(data, kind)))
 
-    def commit(self, parts: Sequence[str] | Mapping[str, int] | None = None) -> bool:
+    def commit(
+        self,
+        parts: Sequence[str] | Mapping[str, int] | None = None,
+        *,
+        label: str | None = None,
+        forget_after: int | None = None,
+    ) -> bool:
         """Make the parts visible: those written here, unless others are named. With a number of rows for each, they
-        must have so many. False where that was done before."""
-        return bool(self._committing(parts).result()[0]["committed"])
+        must have so many. False where that was done before.
+
+        `Connection.label` gives the label back, for the last 1,000 that a producer has written. Who will not use the
+        producer's name again says after how many seconds the broker may forget it."""
+        done = self._committing(parts, label, forget_after).result()
+        return bool(done[0]["committed"])
 
     def abort(self) -> None:
         """Drop everything."""
@@ -73,10 +83,10 @@ class Transaction:
             log.warning("%s: transaction %d was not aborted: %s", self.producer, self.counter, second)
 
     def _sender(self, part: str) -> Sender:
-        if part not in self._shippers:
-            self._shippers[part] = Sender(self._channel, {"stage": {**self._names(), "part": part}})
+        if part not in self._senders:
+            self._senders[part] = Sender(self._channel, {"stage": {**self._names(), "part": part}})
             self.parts.append(part)
-        return self._shippers[part]
+        return self._senders[part]
 
     def _writing(self, sender: Sender, topic: str | None, found: list[Any]) -> Waiting[int]:
         request = PublishRequest()
@@ -86,10 +96,16 @@ class Transaction:
         yield from sender.waiting(lambda: not request.unanswered, request)
         return request.acknowledged
 
-    def _committing(self, parts: Sequence[str] | Mapping[str, int] | None) -> "Future[list[dict[str, Any]]]":
+    def _committing(
+        self,
+        parts: Sequence[str] | Mapping[str, int] | None,
+        label: str | None = None,
+        forget_after: int | None = None,
+    ) -> "Future[list[dict[str, Any]]]":
         self._end()
-        named = self.parts if parts is None else parts
-        return self._channel.start("commit", {**self._names(), "parts": named})
+        body = {**self._names(), "parts": self.parts if parts is None else parts}
+        more = {"label": label, "forget_after": forget_after}
+        return self._channel.start("commit", body | {name: value for name, value in more.items() if value})
 
     def _aborting(self) -> "Future[list[dict[str, Any]]]":
         self._end()
@@ -103,7 +119,7 @@ class Transaction:
         """Nothing more is written. The signals' locks are not held."""
         forks.check_grpc()
         self._forget(self)
-        for sender in self._shippers.values():
+        for sender in self._senders.values():
             with sender.signal.lock:
                 sender.close()
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from stafeta.doors.flight.server import FlightDoor
 
 MAX_RANGES: Final = 1000
+MAX_LABEL: Final = 200
+MAX_FORGET: Final = 10 * 365 * 24 * 3600  # seconds
 Told = dict[str, Any]
 
 
@@ -161,24 +163,32 @@ async def begin(door: "FlightDoor", body: Body) -> list[Told]:
 
 
 async def committed(door: "FlightDoor", body: Body) -> list[Told]:
-    """producer: the number of its last transaction that was committed."""
-    producer = client_of(body.text("producer"))
+    """producer, counter (optional): its last transaction that was committed, and the label of that one, or of the one
+    with this counter."""
+    producer, counter = client_of(body.text("producer")), body.number("counter", least=0, optional=True)
     body.end()
     last = door.broker.staging.last(producer)
+    label = door.broker.staging.label(producer, last if counter is None else counter)
     await door.durable()  # it may not be yet, and may fail
-    return [{"counter": None if last < 0 else last}]
+    return [{"counter": None if last < 0 else last, "label": label}]
 
 
 async def commit(door: "FlightDoor", body: Body) -> list[Told]:
-    """producer, counter, attempt (optional), parts (optional): make what was staged visible, all at once."""
+    """producer, counter, attempt, parts, label, forget_after (all four optional): make what was staged visible, all at
+    once."""
     producer, counter, attempt = _transaction(body)
     parts = body.counts("parts", optional=True)
+    label = body.text("label", optional=True) or ""
+    seconds = body.number("forget_after", least=1, optional=True)
     body.end()
+    if len(label) > MAX_LABEL:
+        raise InvalidRequest(f"A label has {MAX_LABEL} characters at most, not {len(label)}.")
+    forget_after = None if seconds is None else min(seconds, MAX_FORGET) * 1_000_000
     staging = door.broker.staging
     await door.durable()  # what was staged last may not be yet
     await staging.verify(producer, counter)
     done = staging.is_done(producer, counter)
-    staging.commit(producer, counter, parts, attempt)
+    staging.commit(producer, counter, parts, attempt, label, forget_after)
     await door.durable()
     return [{"committed": not done}]
 

@@ -4,11 +4,15 @@
    names the parts of the attempts that count, and makes them visible together.
 2. A micro-batch is the transaction (query id, batch id), a batch write one of its own, or the one that the options
    name. The broker commits a transaction once, so a batch that is replayed changes nothing, and is not even staged.
+3. What the options name is looked at when it comes again: rows that are not the ones before are refused (`repeats`).
+   The name of any other batch write is used once, and forgotten by the broker when nobody can ask for it any more.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -16,12 +20,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from stafeta.errors import OutOfSequence, StafetaError
 from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.repeats import QUERY, Label, check_repeat
 from stafeta.pipeline.connector.telling import told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PRODUCER = "spark/"
+FORGET_AFTER: Final = (
+    3600  # seconds: a commit is asked for again as long as the option timeout says, in general less
+)
 
 
 @dataclass
@@ -34,6 +42,8 @@ class Staged(WriterCommitMessage):
     rows: int
     is_done: bool
     """The transaction was committed before."""
+    label: Label | None = None
+    """Of its rows, where the write has a name."""
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -43,7 +53,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     @told
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:  # type: ignore[override]  # as Spark has it
         context = TaskContext.get()
-        query = context and context.getLocalProperty("sql.streaming.queryId")
+        query = context and context.getLocalProperty(QUERY)
         batch = context and context.getLocalProperty("streaming.sql.batchId")
         if not query or not batch:
             raise StafetaError("Spark does not tell the task which query and micro-batch it writes.")
@@ -68,11 +78,15 @@ class BatchSink(DataSourceArrowWriter):
 
     @told
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:  # type: ignore[override]  # as Spark has it
-        return _stage(self._options, self._producer, self._counter, iterator)
+        label = Label.of_task() if self._options.transaction else None
+        return _stage(self._options, self._producer, self._counter, iterator, label=label)
 
     @told
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
-        _commit(self._options, messages)
+        if self._options.transaction:
+            _commit_named(self._options, self._options.transaction[0], messages)
+        else:
+            _commit(self._options, messages, forget_after=_forget_after(self._options))
 
     @told
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
@@ -80,11 +94,17 @@ class BatchSink(DataSourceArrowWriter):
 
 
 def _stage(
-    options: Writing, producer: str, counter: int, rows: "Iterator[pa.RecordBatch]", *, in_order: bool = False
+    options: Writing,
+    producer: str,
+    counter: int,
+    rows: "Iterator[pa.RecordBatch]",
+    *,
+    in_order: bool = False,
+    label: Label | None = None,
 ) -> Staged:
-    from stafeta.pipeline.connector.staging import stage
+    from stafeta.pipeline.connector.staging import labelled, stage
 
-    part = uuid4().hex
+    part = token_urlsafe(9)  # short, since the commit names all of them: there is room for 40,000
     with options.address.connect() as connection:
         last = connection.committed(producer)  # not to begin it: other tasks write to it too
         if in_order and last is not None and last > counter:
@@ -94,16 +114,40 @@ def _stage(
                 last + 1,
             )
         is_done = last is not None and last >= counter
-        count = 0 if is_done else stage(connection.transaction(producer, counter), options, part, rows)
-    return Staged(producer, counter, part, count, is_done)
+        if is_done:
+            label = None if label is None else labelled(label, options, rows)
+            return Staged(producer, counter, part, 0, is_done, label)
+        count, label = stage(connection.transaction(producer, counter), options, part, rows, label)
+    return Staged(producer, counter, part, count, is_done, label)
 
 
-def _commit(options: Writing, messages: "Sequence[WriterCommitMessage | None]") -> None:
+def _commit(
+    options: Writing, messages: "Sequence[WriterCommitMessage | None]", forget_after: int | None = None
+) -> None:
     staged = [one for one in messages if isinstance(one, Staged)]
     parts = {one.part: one.rows for one in staged if one.rows}
     if parts and not any(one.is_done for one in staged):
         with options.address.connect() as connection:
-            connection.transaction(staged[0].producer, staged[0].counter).commit(parts)
+            transaction = connection.transaction(staged[0].producer, staged[0].counter)
+            transaction.commit(parts, forget_after=forget_after)
+
+
+def _commit_named(options: Writing, name: str, messages: "Sequence[WriterCommitMessage | None]") -> None:
+    staged = [one for one in messages if isinstance(one, Staged)]
+    label = Label.joined(one.label for one in staged if one.label is not None)
+    if not label.rows:
+        return  # nothing that could be lost, whoever had the version
+    producer, counter = staged[0].producer, staged[0].counter
+    parts = {one.part: one.rows for one in staged if one.rows}
+    with options.address.connect() as connection:
+        is_done = any(one.is_done for one in staged)
+        if is_done or not connection.transaction(producer, counter).commit(parts, label=str(label)):
+            check_repeat(connection, producer, counter, label, name)
+
+
+def _forget_after(options: Writing) -> int:
+    """In seconds: longer than the driver may ask for its commit again, so that it gets the answer it missed."""
+    return max(FORGET_AFTER, math.ceil(2 * options.address.timeout))
 
 
 def _abort(options: Writing, messages: "Sequence[WriterCommitMessage | None]") -> None:

@@ -8,17 +8,33 @@ import pyarrow as pa
 from stafeta.clients.flight.transaction import Transaction
 from stafeta.pipeline.connector.options import Writing
 from stafeta.pipeline.connector.reading import spare_the_collector
+from stafeta.pipeline.connector.repeats import Label
 
 PORTION: Final = 4 << 20
 
 
-def stage(transaction: Transaction, options: Writing, part: str, rows: Iterator[pa.RecordBatch]) -> int:
-    """Returns how many rows were put aside."""
+def stage(
+    transaction: Transaction,
+    options: Writing,
+    part: str,
+    rows: Iterator[pa.RecordBatch],
+    label: Label | None = None,
+) -> tuple[int, Label | None]:
+    """Returns how many rows were put aside, and the label with them, where one is wanted."""
     spare_the_collector()
-    return sum(
-        transaction.write(options.topic, _message(portion, options), part, options.kind)
-        for portion in _portions(rows)
-    )
+    count = 0
+    for portion in _portions(rows):
+        batch = _message(portion, options)
+        count += transaction.write(options.topic, batch, part, options.kind)
+        label = label and label.with_rows(batch)
+    return count, label
+
+
+def labelled(label: Label, options: Writing, rows: Iterator[pa.RecordBatch]) -> Label:
+    """The same for rows that are not put aside."""
+    for batch in rows:
+        label = label.with_rows(_message(batch, options))
+    return label
 
 
 def _portions(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -57,11 +57,11 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     if plan is None:
         _say("No message of the lake is asked for.")
         return ()
-    producer = f"{PRODUCER}replay/{name}"
+    application = f"replay/{name}{plan.producer}"
     with connect(context.config.pipeline.broker) as broker:
-        last = broker.committed(producer)
+        last = broker.committed(PRODUCER + application)
         done = 0 if last is None else last + 1
-        replay = Replay(context, plan, name, broker, producer)
+        replay = Replay(context, plan, name, broker, application)
         if done == 0:
             _say(
                 f"Replay {name}: {counted(plan.messages, 'message')} of {counted(len(plan.ranges), 'topic')}."
@@ -101,22 +101,23 @@ def planned(context: Context, name: str, request: Request) -> Plan | None:
     if request.rate != FULL:
         size = min(PACED, max(1, MEMORY * count // max(1, bytes_)))
     cuts, sizes = cut(sampled(messages, size) if count > size else [], count, size)
-    plan = Plan(request, ranges, cuts, sizes, begin)
-    notebook.write(name, plan)
-    return plan
+    notebook.write(name, Plan(request, ranges, cuts, sizes, begin, str(table.metadata.table_uuid)))
+    return notebook.read(name)  # where another program has begun it too, the last plan counts
 
 
 class Replay:
     """A replay that runs."""
 
-    def __init__(self, context: Context, plan: Plan, name: str, broker: "Connection", producer: str) -> None:
+    def __init__(
+        self, context: Context, plan: Plan, name: str, broker: "Connection", application: str
+    ) -> None:
         self.stopped = False
         self.progress = Progress(lambda sent: min(1.0, sent / plan.messages))
         self._context = context
         self._plan = plan
         self._name = name
         self._broker = broker
-        self._producer = producer
+        self._application = application
         self._told = time.monotonic()
 
     def run(self, done: int) -> None:
@@ -144,7 +145,7 @@ class Replay:
             rows.write.format("stafeta")
             .mode("append")
             .option("broker", self._context.config.pipeline.broker)
-            .option("txnAppId", f"replay/{self._name}")
+            .option("txnAppId", self._application)
             .option("txnVersion", number * CHUNKS)
             .save()
         )
@@ -167,7 +168,7 @@ class Replay:
             sent += rows.num_rows
 
     def _send(self, version: int, rows: "pa.Table") -> None:
-        transaction = self._broker.transaction(self._producer, version)
+        transaction = self._broker.transaction(PRODUCER + self._application, version)
         # Of its own: what an attempt that was killed has put aside is dropped by the commit.
         part = uuid4().hex
         count = transaction.write(None, rows, part)

@@ -46,6 +46,7 @@ _KEYS = {
     "staged": 1,
     "done": 1,
     "begun": 1,
+    "committed": 2,
     "run": 1,
     "page": 2,
 }
@@ -353,7 +354,7 @@ class Check:
                 )
 
     def _staged(self) -> None:
-        for table in ("done", "begun", "run"):
+        for table in ("done", "begun", "committed", "run"):
             for _ in self._rows(table):
                 pass  # its checksum is all there is to look at
         for id_, producer, counter, *_, segment, checksum in self._rows("staged"):

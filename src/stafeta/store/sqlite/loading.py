@@ -92,6 +92,7 @@ class Loading:
         snapshot.producers = list(self._producers())
         snapshot.recent = self._since(mark)
         snapshot.transactions = list(self._rows("done"))
+        snapshot.committed = list(self._rows("committed"))
         snapshot.begun = list(self._rows("begun"))
         snapshot.runs = list(self._rows("run"))
         snapshot.staged = [StagedRecord(*row[:8]) for row in self._rows("staged")]

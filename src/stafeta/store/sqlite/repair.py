@@ -135,7 +135,7 @@ class Repair:
         self._put("topic", self._topics.values())
         self._put("skipped", [(topic, *one) for topic, ranges in skipped.items() for one in ranges])
         self._put("producer", [row for row in self._whole("producer") if row[0] in self._topics])
-        for table in ("done", "begun", "run"):
+        for table in ("done", "begun", "committed", "run"):
             self._put(table, self._whole(table))
         self._copy_staged()
         self._put("meta", self._meta(meta).items())

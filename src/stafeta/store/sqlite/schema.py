@@ -23,6 +23,7 @@ SEALED = {
     ),
     "done": ("producer", "counter"),
     "begun": ("producer", "attempt"),
+    "committed": ("producer", "counter", "label", "expires"),
     "run": ("start", "id"),
     "page": ("topic", "base", "end", "last_block", "runs"),
 }  # fmt: skip
@@ -139,7 +140,7 @@ MIGRATIONS = [
     + "".join(
         f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;\n{_sealed(table)}\n"
         for table in SEALED
-        if table not in ("begun", "run")
+        if table not in ("begun", "committed", "run")
     ),
     """
     -- The last attempt of each producer at a transaction: who has an earlier one has no more say.
@@ -150,6 +151,13 @@ MIGRATIONS = [
     """
     -- The runs of brokers that have written the log: the position at which each began, and its id.
     CREATE TABLE run (start INTEGER PRIMARY KEY, id TEXT NOT NULL, sum INTEGER NOT NULL);
+    """,
+    """
+    -- What committers wrote on their last transactions, and when a producer that will not come again is forgotten.
+    CREATE TABLE committed (
+        producer TEXT NOT NULL, counter INTEGER NOT NULL, label TEXT NOT NULL, expires INTEGER NOT NULL,
+        sum INTEGER NOT NULL, PRIMARY KEY (producer, counter)
+    ) WITHOUT ROWID;
     """,
 ]
 
@@ -211,6 +219,9 @@ DROP_TOPIC = "DELETE FROM topic WHERE id = ?"
 DROP_PRODUCERS_OF = "DELETE FROM producer WHERE topic = ?"
 DROP_SKIPPED_OF = "DELETE FROM skipped WHERE topic = ?"
 SET_DONE = _put("done", "counter")
+DROP_DONE = "DELETE FROM done WHERE producer = ?"
+SET_COMMITTED = _put("committed", "label expires")
+DROP_COMMITTED = "DELETE FROM committed WHERE producer = ? AND counter = ?"
 SET_BEGUN = _put("begun", "attempt")
 SET_RUN = _put("run", "id")
 ADD_STAGED = """

@@ -212,7 +212,11 @@ class Writer:
             self._forget(group.forgotten_topics)
         if group.first_offset is not None:
             self._connection.execute(schema.SET_META, ("first_offset", group.first_offset))
-        many(schema.SET_DONE, group.transactions.items())
+        many(schema.SET_DONE, [one for one in group.transactions.items() if one[1] is not None])
+        many(schema.DROP_DONE, [(name,) for name, last in group.transactions.items() if last is None])
+        kept = [(*key, *record) for key, record in group.committed.items() if record is not None]
+        many(schema.SET_COMMITTED, kept)
+        many(schema.DROP_COMMITTED, [key for key, record in group.committed.items() if record is None])
         many(schema.SET_BEGUN, group.begun.items())
         if group.run is not None:
             self._connection.execute(schema.SET_RUN, group.run)

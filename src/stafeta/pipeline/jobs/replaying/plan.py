@@ -7,8 +7,10 @@
    portions.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -44,6 +46,17 @@ class Plan:
     """About how many messages each portion has; all of them together exactly."""
     begin: int
     """The time of the first message."""
+    lake: str = ""
+    """The id of the table that it was made for; plans had none at first."""
+
+    @property
+    def producer(self) -> str:
+        """What is added to the name of the replay where it is known at the broker. Another lake's replay of this name,
+        and another plan, made after one was removed, are other producers: their portions are not these."""
+        if not self.lake:
+            return ""
+        told = json.dumps(asdict(self), sort_keys=True).encode()
+        return "/" + blake2b(told, digest_size=8).hexdigest()
 
     @property
     def messages(self) -> int:
@@ -75,6 +88,7 @@ class Plan:
             tuple(Place(*one) for one in told["cuts"]),
             tuple(told["sizes"]),
             told["begin"],
+            told.get("lake", ""),
         )
 
 
