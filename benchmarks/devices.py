@@ -25,17 +25,17 @@ def delivered(reading: Reading) -> int:
     return _HEAD.size + len(datagram(reading))
 
 
-class Delivery(NamedTuple):
+class ReceivedMessage(NamedTuple):
     end: int  # where it ends in the stream
     datagram: memoryview
 
 
-def deliveries(stream: memoryview) -> Iterator[Delivery]:
+def deliveries(stream: memoryview) -> Iterator[ReceivedMessage]:
     """What a subscriber has got, message by message."""
     begin = 0
     while begin < len(stream):
         end = begin + _HEAD.size + _HEAD.unpack_from(stream, begin)[2]
-        yield Delivery(end, stream[begin + _HEAD.size : end])
+        yield ReceivedMessage(end, stream[begin + _HEAD.size : end])
         begin = end
 
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from fuzz.target import Target, streamed, unstreamed
 from stafeta.doors.devices import struct_dialect, text_dialect
-from stafeta.doors.devices.codec import Command, Commands, Delivery, Identify, Subscribe, Unsubscribe
+from stafeta.doors.devices.codec import Command, Commands, Identify, ReceivedMessage, Subscribe, Unsubscribe
 from stafeta.doors.devices.deliveries import DeliveryReader
 from stafeta.doors.devices.readings import HEAD, MAX_CONTENT, READERS, content, read, write
 from stafeta.errors import InvalidCommand, InvalidDatagram, InvalidDelivery, InvalidMessage, InvalidName
@@ -127,14 +127,14 @@ def _deliveries(data: bytes, reader: Callable[[], DeliveryReader], frames: _Fram
         assert (said, ended) == ([*delivery[2:]], False)
 
 
-def _named(delivery: Delivery) -> bool:
+def _named(delivery: ReceivedMessage) -> bool:
     """Whether its topic is one that a broker can have."""
     return bool(delivery.topic) and not any("\ud800" <= char <= "\udfff" for char in delivery.topic)
 
 
-def _received(reader: DeliveryReader, pieces: list[bytes]) -> tuple[list[Delivery], bool]:
+def _received(reader: DeliveryReader, pieces: list[bytes]) -> tuple[list[ReceivedMessage], bool]:
     """The deliveries, and whether nothing can be read after them."""
-    deliveries: list[Delivery] = []
+    deliveries: list[ReceivedMessage] = []
     try:
         for piece in pieces:
             deliveries += reader.take(piece)
@@ -143,7 +143,7 @@ def _received(reader: DeliveryReader, pieces: list[bytes]) -> tuple[list[Deliver
     return deliveries, False
 
 
-def _batch(delivery: Delivery) -> RowBatch:
+def _batch(delivery: ReceivedMessage) -> RowBatch:
     source = f"{delivery.ip}:{delivery.port}"
     payload = delivery.value.encode(errors="surrogateescape")
     row: Row = (1, 0, "", source, int(Kind[delivery.kind]), None, payload)

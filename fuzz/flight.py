@@ -14,7 +14,7 @@ import pyarrow as pa
 from fuzz.target import Target
 from stafeta.doors.flight import codec
 from stafeta.doors.flight.codec import COLUMNS, MORE_COLUMNS, Body, Range, Ticket
-from stafeta.doors.flight.intake import check_schema, take
+from stafeta.doors.flight.decode_batches import check_schema, take
 from stafeta.errors import InvalidMessage, StafetaError
 from stafeta.message import KIND, Kind, check_payload
 

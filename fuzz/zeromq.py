@@ -16,7 +16,7 @@ from stafeta.doors.zeromq.codec import (
     Ack,
     BadRequest,
     Clients,
-    Delivery,
+    FetchResult,
     Get,
     Login,
     Put,
@@ -57,7 +57,7 @@ def json_requests(data: bytes) -> None:
 def get_replies(data: bytes) -> None:
     size, limit, messages = sum(data[:1]), sum(data[1:2]) or 1, data[2:].split(b"\n")
     rows: list[Row] = [(70 + at, at, "p", "", int(Kind.STRING), None, one) for at, one in enumerate(messages)]
-    delivery = Delivery([RowBatch("t", 5 + at, rows[at : at + 3]) for at in range(0, len(rows), 3)], False)
+    delivery = FetchResult([RowBatch("t", 5 + at, rows[at : at + 3]) for at in range(0, len(rows), 3)], False)
     in_text = TEXT.messages(Get("c", "t"), delivery, size)
     found = read_get(in_text.decode())
     shown = [one.decode(errors="backslashreplace") for one in messages]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stafeta.bench.delivery_stats import DeliveryStats
 from stafeta.bench.flight import take
-from stafeta.bench.heads import number_of
-from stafeta.bench.ledger import Ledger
+from stafeta.bench.message_header import number_of
 from stafeta.errors import InvalidMessage
 
 BEGIN, NOW, SIZE = 1_000, 10**10, 20
@@ -24,14 +24,14 @@ HEAD = struct.Struct("<qq")
     )
 )
 def test_arrow_data_counts_as_its_rows_do(runs: list[tuple[int, int, int, int]]) -> None:
-    heads = [
+    message_header = [
         (time, number_of(publisher, first + at))
         for time, publisher, first, count in runs
         for at in range(count)
     ]
-    together, single = Ledger(BEGIN), Ledger(BEGIN)
-    take(pa.array(padded(heads)), SIZE, together, NOW)
-    single.take(heads, NOW)
+    together, single = DeliveryStats(BEGIN), DeliveryStats(BEGIN)
+    take(pa.array(padded(message_header)), SIZE, together, NOW)
+    single.take(message_header, NOW)
     assert together.to_plain([1_000] * 3) == single.to_plain([1_000] * 3)
 
 
@@ -39,8 +39,8 @@ def test_arrow_data_counts_as_its_rows_do(runs: list[tuple[int, int, int, int]])
 def test_rows_of_another_size_are_somebody_elses(count: int) -> None:
     rows = [*padded([(NOW, number) for number in range(count)]), b"news"]
     with pytest.raises(InvalidMessage, match="--topic"):
-        take(pa.array(rows), SIZE, Ledger(BEGIN), NOW)
+        take(pa.array(rows), SIZE, DeliveryStats(BEGIN), NOW)
 
 
-def padded(heads: list[tuple[int, int]]) -> list[bytes]:
-    return [HEAD.pack(*head).ljust(SIZE, b"\0") for head in heads]
+def padded(message_header: list[tuple[int, int]]) -> list[bytes]:
+    return [HEAD.pack(*head).ljust(SIZE, b"\0") for head in message_header]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.bench import heads
+from stafeta.bench import message_header
 from stafeta.bench.plan import DOORS, Plan, batch_of
 from stafeta.bench.schedule import Burst, bursts
 
@@ -67,12 +67,12 @@ def test_a_batch_suits_the_size(size: int, rate: float | None, batch: int) -> No
 
 def test_a_message_is_as_large_as_it_should_be_and_tells_its_time_and_number() -> None:
     burst = Burst(5, [(2**40, 2), (2**41, 1)])
-    made = list(heads.texts(burst, 3, 40))
+    made = list(message_header.texts(burst, 3, 40))
     assert {len(text) for text in made} == {40}
-    assert [heads.read(text, 40) for text in made] == [
-        (2**40, heads.number_of(3, 5)),
-        (2**40, heads.number_of(3, 6)),
-        (2**41, heads.number_of(3, 7)),
+    assert [message_header.read(text, 40) for text in made] == [
+        (2**40, message_header.number_of(3, 5)),
+        (2**40, message_header.number_of(3, 6)),
+        (2**41, message_header.number_of(3, 7)),
     ]
 
 

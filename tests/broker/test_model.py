@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
-from stafeta.doors.flight.intake import take
+from stafeta.doors.flight.decode_batches import take
 from stafeta.errors import NoSuchTopic, NotStaged, NotSubscribed, OutOfSequence, StoreFull, TakenOver
 from stafeta.store.sqlite import segments
 from tests.broker.model import Model

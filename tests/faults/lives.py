@@ -17,7 +17,7 @@ import pytest
 
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
-from stafeta.doors.flight.intake import take
+from stafeta.doors.flight.decode_batches import take
 from stafeta.store.port import CommitRecord
 from stafeta.store.sqlite import SqliteStore, segments, store, sweeper
 from tests.broker.stores import shrink

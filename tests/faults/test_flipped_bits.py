@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from stafeta.broker import Broker
-from stafeta.doors.flight.intake import take
+from stafeta.doors.flight.decode_batches import take
 from stafeta.errors import StafetaError, StoreDamaged, StoreError
 from stafeta.examination import examine
 from stafeta.message import Kind

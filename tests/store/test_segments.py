@@ -9,7 +9,7 @@ import pytest
 
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
-from stafeta.doors.flight.intake import take
+from stafeta.doors.flight.decode_batches import take
 from stafeta.errors import StoreDamaged, StoreError, StoreFull
 from stafeta.message import Batch
 from stafeta.store.sqlite import SqliteStore, segments

@@ -16,9 +16,9 @@ from stafeta.addresses import Address
 from stafeta.errors import NoReply
 
 _LISTENING = re.compile(r": listening on (?:\w+://)?(\S+)$")
-_LOOK: Final = 0.1  # seconds between two looks at something else
+_POLL_INTERVAL: Final = 0.1  # seconds between two looks at something else
 _START: Final = 60.0  # seconds to begin listening
-_FAREWELL: Final = 60.0  # seconds to leave, and to remove its folder
+_EXIT_TIMEOUT: Final = 60.0  # seconds to leave, and to remove its folder
 _REACH: Final = 5.0  # seconds to answer
 
 
@@ -52,7 +52,7 @@ class OwnBroker:
         self._reader.start()
         try:
             deadline = time.monotonic() + _START
-            while not self._told.wait(_LOOK) and time.monotonic() < deadline:
+            while not self._told.wait(_POLL_INTERVAL) and time.monotonic() < deadline:
                 self._meanwhile()
             if not self.address:
                 raise NoReply(f"The broker has not started:\n{''.join(self._lines)}".rstrip())
@@ -80,7 +80,7 @@ class OwnBroker:
         assert self._process.stderr is not None
         self._process.stdin.close()
         try:
-            self._process.wait(_FAREWELL)
+            self._process.wait(_EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol, cast
 
+from stafeta.bench.delivery_stats import DeliveryStats
 from stafeta.bench.histogram import Histogram
-from stafeta.bench.ledger import Ledger
 from stafeta.bench.plan import Plan
 from stafeta.bench.schedule import Burst
 
@@ -41,7 +41,7 @@ class Subscriber(ABC):
         self.leaving = threading.Event()
 
     @abstractmethod
-    def receive(self, ledger: Ledger) -> None:
+    def receive(self, stats: DeliveryStats) -> None:
         """Takes what comes, and acknowledges it where the door has that, until it is told to leave."""
 
     def leave(self) -> None:

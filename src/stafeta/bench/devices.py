@@ -8,12 +8,12 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from stafeta.bench import clients, heads
-from stafeta.bench.ledger import Ledger
+from stafeta.bench import clients, message_header
+from stafeta.bench.delivery_stats import DeliveryStats
 from stafeta.bench.plan import Plan
 from stafeta.bench.schedule import Burst
 from stafeta.clients import devices as client
-from stafeta.doors.devices.codec import Delivery
+from stafeta.doors.devices.codec import ReceivedMessage
 from stafeta.doors.devices.readings import write
 from stafeta.errors import Disconnected, NoReply
 from stafeta.message import Kind
@@ -30,7 +30,7 @@ class Publisher(clients.Publisher):
         self._begin = write(plan.topic, Kind.STRING, b"")
 
     def publish(self, burst: Burst) -> None:
-        for text in heads.texts(burst, self.number, self.plan.size):
+        for text in message_header.texts(burst, self.number, self.plan.size):
             self._publisher.send(self._begin + text.encode())
 
 
@@ -41,17 +41,17 @@ class Subscriber(clients.Subscriber):
         self._subscriber.subscribe(plan.topic, sf=True)
         with client.Publisher(*plan.place) as prober:
             for _ in range(_PROBES):
-                prober.publish(plan.topic, Kind.STRING, heads.probe(plan.size).encode())
+                prober.publish(plan.topic, Kind.STRING, message_header.probe(plan.size).encode())
                 if self._deliveries(_INTERVAL):
                     return
         raise NoReply(f"No reading sent to {plan.address} by UDP comes out again. Is that the devices door?")
 
-    def receive(self, ledger: Ledger) -> None:
+    def receive(self, stats: DeliveryStats) -> None:
         size = self.plan.size
         while not self.leaving.is_set():
             deliveries = self._deliveries(_WAIT)
             now = time.monotonic_ns()
-            ledger.take([heads.read(delivery.value, size) for delivery in deliveries], now)
+            stats.take([message_header.read(delivery.value, size) for delivery in deliveries], now)
 
     def close(self) -> None:
         with suppress(NoReply):
@@ -61,7 +61,7 @@ class Subscriber(clients.Subscriber):
                 pass
         self._subscriber.close()
 
-    def _deliveries(self, timeout: float) -> list[Delivery]:
+    def _deliveries(self, timeout: float) -> list[ReceivedMessage]:
         deliveries = self._subscriber.receive(timeout)
         if deliveries is None:
             raise Disconnected(f"The broker at {self.plan.address} has closed the connection.")

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute
 
 import stafeta
-from stafeta.bench import clients, heads
+from stafeta.bench import clients, message_header
+from stafeta.bench.delivery_stats import DeliveryStats
 from stafeta.bench.histogram import STEPS
-from stafeta.bench.ledger import Ledger
 from stafeta.bench.plan import DOORS, Plan
 from stafeta.bench.schedule import Burst
 from stafeta.errors import Disconnected, StafetaError
@@ -27,7 +27,7 @@ from stafeta.errors import Disconnected, StafetaError
 _FEW: Final = 64  # rows
 _AHEAD: Final = 16  # batches that are on their way
 _LEAST_MEMORY: Final = 1 << 20
-_LOOK: Final = 0.001  # seconds between two looks at what is acknowledged
+_POLL_INTERVAL: Final = 0.001  # seconds between two looks at what is acknowledged
 _PATIENCE: Final = 5.0  # seconds for which they are worth it
 _HEAD = struct.Struct("<qq")
 _EIGHT: Final = pa.binary(8)
@@ -71,7 +71,7 @@ class Publisher(clients.Publisher):
     def finish(self) -> None:
         patience = time.monotonic() + _PATIENCE
         while self._waiting and time.monotonic() < patience:
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
             self._note_acknowledged()
         self._producer.flush()
         self._note_acknowledged()
@@ -83,12 +83,12 @@ class Publisher(clients.Publisher):
             self.note(self._waiting.popleft()[1], now)
 
     def _rows(self, burst: Burst) -> list[bytes]:
-        number = heads.number_of(self.number, burst.first)
+        number = message_header.number_of(self.number, burst.first)
         times = [time for time, count in burst.groups for _ in range(count)]
         return [_HEAD.pack(time, number + at) + self._filler for at, time in enumerate(times)]
 
     def _batch(self, burst: Burst) -> pa.RecordBatch:
-        number = heads.number_of(self.number, burst.first)
+        number = message_header.number_of(self.number, burst.first)
         times = pa.concat_arrays(
             [pa.repeat(pa.scalar(time, pa.int64()), count) for time, count in burst.groups]
         )
@@ -109,13 +109,13 @@ class Subscriber(clients.Subscriber):
         self._broker = stafeta.connect(f"grpc://{plan.address}")
         self._subscription = self._broker.subscribe(plan.topic, name=self._name, columns=["payload"])
         take(
-            pa.array([bytes(plan.size)] * _FEW), plan.size, Ledger(0), 1
+            pa.array([bytes(plan.size)] * _FEW), plan.size, DeliveryStats(0), 1
         )  # so that later is not the first time
 
-    def receive(self, ledger: Ledger) -> None:
+    def receive(self, stats: DeliveryStats) -> None:
         try:
             for batch in self._subscription:
-                take(batch.data.column("payload"), self.plan.size, ledger, time.monotonic_ns())
+                take(batch.data.column("payload"), self.plan.size, stats, time.monotonic_ns())
                 batch.ack()
         except Disconnected:
             if not self.leaving.is_set():
@@ -132,41 +132,41 @@ class Subscriber(clients.Subscriber):
             self._broker.close()
 
 
-def take(payloads: Any, size: int, ledger: Ledger, now: int) -> None:
+def take(payloads: Any, size: int, stats: DeliveryStats, now: int) -> None:
     """Counts messages that have come together."""
     if len(payloads) < _FEW:
         rows = payloads.to_pylist()
         if any(len(row) != size for row in rows):
-            raise heads.stranger()
-        ledger.take([_HEAD.unpack_from(row) for row in rows], now)
+            raise message_header.stranger()
+        stats.take([_HEAD.unpack_from(row) for row in rows], now)
         return
     try:
         fixed = payloads.cast(pa.binary(size))
     except pa.ArrowInvalid:
-        raise heads.stranger() from None
+        raise message_header.stranger() from None
     times, numbers = (
         compute.binary_slice(fixed, begin, begin + 8).cast(_EIGHT).view(pa.int64()) for begin in (0, 8)
     )
-    ours = compute.greater_equal(times, ledger.begin)
+    ours = compute.greater_equal(times, stats.begin)
     if not compute.all(ours).as_py():
         times, numbers = times.filter(ours), numbers.filter(ours)
     if len(times):
-        _take_latencies(compute.subtract(now, times), ledger)
-        _take_numbers(numbers, ledger)
-        ledger.note(len(times), now)
+        _take_latencies(compute.subtract(now, times), stats)
+        _take_numbers(numbers, stats)
+        stats.note(len(times), now)
 
 
-def _take_latencies(latencies: Any, ledger: Ledger) -> None:
+def _take_latencies(latencies: Any, stats: DeliveryStats) -> None:
     """Into the same buckets as `Histogram.add`."""
     logarithms = compute.log2(compute.max_element_wise(latencies, 1).cast(pa.float64()))
     buckets = compute.floor(compute.multiply(logarithms, float(STEPS))).cast(pa.int32()).value_counts()
     counts = dict(zip(*(buckets.field(name).to_pylist() for name in ("values", "counts")), strict=True))
-    ledger.latency.add_buckets(counts, compute.max(latencies).as_py())
+    stats.latency.add_buckets(counts, compute.max(latencies).as_py())
 
 
-def _take_numbers(numbers: Any, ledger: Ledger) -> None:
+def _take_numbers(numbers: Any, stats: DeliveryStats) -> None:
     """Numbers come in rows, of one publisher after the other: one step for each row."""
     breaks = compute.not_equal(compute.pairwise_diff(numbers), 1).fill_null(False)
     begins = [0, *compute.indices_nonzero(breaks).to_pylist()]
     for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
-        ledger.take_numbers(numbers[begin].as_py(), end - begin)
+        stats.take_numbers(numbers[begin].as_py(), end - begin)

@@ -6,8 +6,8 @@ each batch of them: the answer comes once all before it is on disk, so that the 
 
 import time
 
-from stafeta.bench import clients, heads
-from stafeta.bench.ledger import Ledger
+from stafeta.bench import clients, message_header
+from stafeta.bench.delivery_stats import DeliveryStats
 from stafeta.bench.plan import Plan
 from stafeta.bench.schedule import Burst
 from stafeta.errors import Cancelled
@@ -21,7 +21,7 @@ class Publisher(clients.Publisher):
 
     def publish(self, burst: Burst) -> None:
         push = self._queue.push
-        for text in heads.texts(burst, self.number, self.plan.size):
+        for text in message_header.texts(burst, self.number, self.plan.size):
             push(text)
         if self.plan.rate is None and (burst.first + burst.total) % self.plan.batch == 0:
             self.finish()
@@ -35,18 +35,18 @@ class Subscriber(clients.Subscriber):
         super().__init__(plan)
         self._queue = JSONQueue(plan.topic, Role.CONSUMER, *plan.place)
         with JSONQueue(plan.topic, Role.PRODUCER, *plan.place) as prober:
-            prober.push(heads.probe(plan.size))
+            prober.push(message_header.probe(plan.size))
             self._queue.pull()  # comes even if the probe was quicker than the subscription: as the last value
 
-    def receive(self, ledger: Ledger) -> None:
+    def receive(self, stats: DeliveryStats) -> None:
         size = self.plan.size
         try:
             while True:
                 _, value = self._queue.pull()
                 now = time.monotonic_ns()
                 if not isinstance(value, str):
-                    raise heads.stranger()
-                ledger.take([heads.read(value, size)], now)
+                    raise message_header.stranger()
+                stats.take([message_header.read(value, size)], now)
         except Cancelled:
             return
 

@@ -1,7 +1,7 @@
 """What is to be measured, and what each door can do.
 
-1. Every message begins with the time at which it was to be sent and with a number of its own (`heads.py`): that is the
-   least that a message has.
+1. Every message begins with the time at which it was to be sent and with a number of its own (`message_header.py`):
+   that is the least that a message has.
 2. Where messages go as fast as possible, they go in batches of a size that suits the door. With a rate, each goes
    when it is due, unless a batch is asked for.
 3. UDP has no way to slow a publisher down: through the devices door messages always have a rate.

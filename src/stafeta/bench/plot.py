@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from stafeta.bench.ledger import SLOT
+from stafeta.bench.delivery_stats import SLOT
 from stafeta.bench.results import Report, latency_ms
 from stafeta.bench.table import settings
 from stafeta.errors import ConfigError

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from stafeta.bench.delivery_stats import SLOT
 from stafeta.bench.histogram import Histogram
-from stafeta.bench.ledger import SLOT
 from stafeta.bench.plan import DOORS, Plan
 
 PERCENTS: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Final
 
 from stafeta.bench.broker import OwnBroker, reach
-from stafeta.bench.crew import Crew
-from stafeta.bench.ledger import SLOT
+from stafeta.bench.delivery_stats import SLOT
 from stafeta.bench.plan import Plan
 from stafeta.bench.results import Report, report
+from stafeta.bench.worker_pool import WorkerPool
 
 _PATIENCE: Final = 40.0  # seconds in which nobody gets ready: longer than what clients wait for an answer
 _LEAD: Final = 50_000_000  # nanoseconds, at least, from the order to start until the start
@@ -32,21 +32,21 @@ def _run(plan: Plan, broker: OwnBroker | None, progress: Callable[[int], None]) 
     def watch() -> None:
         if broker is not None:
             broker.check()
-        progress(sum(worker.count for worker in crew.publishers))
+        progress(sum(worker.count for worker in pool.publishers))
 
-    with Crew(plan) as crew:
-        crew.wait(lambda: all(worker.ready for worker in crew.subscribers), watch, _PATIENCE)
-        for worker in crew.publishers:
+    with WorkerPool(plan) as pool:
+        pool.wait(lambda: all(worker.ready for worker in pool.subscribers), watch, _PATIENCE)
+        for worker in pool.publishers:
             worker.tell(subscribed=True)
-        crew.wait(lambda: all(worker.ready for worker in crew.publishers), watch, _PATIENCE)
+        pool.wait(lambda: all(worker.ready for worker in pool.publishers), watch, _PATIENCE)
         # Where the deliveries begin to be counted anew, so that the first count is of as long a time as the others.
         start = ((time.monotonic_ns() + _LEAD) // SLOT + 1) * SLOT
-        for worker in crew.publishers:
+        for worker in pool.publishers:
             worker.tell(start=start)
-        crew.wait(lambda: all(worker.done for worker in crew.publishers), watch)
-        published = [worker.done for worker in crew.publishers if worker.done]
-        for worker in crew.subscribers:
+        pool.wait(lambda: all(worker.done for worker in pool.publishers), watch)
+        published = [worker.done for worker in pool.publishers if worker.done]
+        for worker in pool.subscribers:
             worker.tell(published=[one["published"] for one in published])
-        crew.wait(lambda: all(worker.done for worker in crew.subscribers), watch)
-        delivered = [worker.done for worker in crew.subscribers if worker.done]
+        pool.wait(lambda: all(worker.done for worker in pool.subscribers), watch)
+        delivered = [worker.done for worker in pool.subscribers if worker.done]
     return report(plan, broker is not None, start, published, delivered)

@@ -19,15 +19,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from stafeta.bench import clients
-from stafeta.bench.ledger import Ledger
+from stafeta.bench.delivery_stats import DeliveryStats
 from stafeta.bench.plan import DOORS, Plan
 from stafeta.bench.schedule import bursts
 from stafeta.errors import StafetaError
 
 _REPORT: Final = 0.1  # seconds between two lines that say how far it has come
-_LOOK: Final = 0.05  # seconds between two looks at whether all has come
+_POLL_INTERVAL: Final = 0.05  # seconds between two looks at whether all has come
 _PATIENCE: Final = 5.0  # seconds in which nothing comes: what has not come is lost
-_FAREWELL: Final = 20.0  # seconds to end a subscription: longer than clients wait for an answer
+_EXIT_TIMEOUT: Final = 20.0  # seconds to end a subscription: longer than clients wait for an answer
 _GIVING_UP: Final = 5.0  # seconds for the same where the subscriber has failed: the broker may be gone
 
 _leaving = threading.Event()
@@ -63,7 +63,7 @@ class Receiving:
     """A subscriber at work in a thread, so that orders and signals are heard while it waits for messages."""
 
     def __init__(self, subscriber: clients.Subscriber) -> None:
-        self.ledger = Ledger(time.monotonic_ns())
+        self.stats = DeliveryStats(time.monotonic_ns())
         self._subscriber = subscriber
         self._failed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -76,11 +76,11 @@ class Receiving:
 
     def stop(self) -> None:
         self._subscriber.leave()
-        self._thread.join(_GIVING_UP if self._failed else _FAREWELL)
+        self._thread.join(_GIVING_UP if self._failed else _EXIT_TIMEOUT)
 
     def _run(self) -> None:
         try:
-            self._subscriber.receive(self.ledger)
+            self._subscriber.receive(self.stats)
         except StafetaError as error:
             fail(error)  # before the end of the subscription makes others fail
             self._failed = True
@@ -118,22 +118,22 @@ def subscribe(plan: Plan, orders: Orders) -> dict[str, Any]:
     # So that the subscription is ended. Nothing is raised: it could be lost, wherever it comes in between.
     signal.signal(signal.SIGTERM, lambda *_: _leaving.set())
     receiving = Receiving(module.Subscriber(plan))
-    ledger = receiving.ledger
+    stats = receiving.stats
     try:
         say(ready=True)
-        while (order := orders.wait(_LOOK)) is None:
+        while (order := orders.wait(_POLL_INTERVAL)) is None:
             receiving.check()
         published, told = order["published"], time.monotonic_ns()
-        while ledger.lost(published) > 0 and _idle(ledger, told) < _PATIENCE:
-            time.sleep(_LOOK)
+        while stats.lost(published) > 0 and _idle(stats, told) < _PATIENCE:
+            time.sleep(_POLL_INTERVAL)
             receiving.check()
     finally:
         receiving.stop()
-    return ledger.to_plain(published)
+    return stats.to_plain(published)
 
 
-def _idle(ledger: Ledger, told: int) -> float:
-    return (time.monotonic_ns() - max(ledger.last, told)) / 1e9
+def _idle(stats: DeliveryStats, told: int) -> float:
+    return (time.monotonic_ns() - max(stats.last, told)) / 1e9
 
 
 def say(**what: object) -> None:

@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import Final
 
 import stafeta
-from stafeta.bench import clients, heads
-from stafeta.bench.ledger import Ledger
+from stafeta.bench import clients, message_header
+from stafeta.bench.delivery_stats import DeliveryStats
 from stafeta.bench.plan import Plan
 from stafeta.bench.schedule import Burst
 from stafeta.errors import NoReply
@@ -19,10 +19,10 @@ class Publisher(clients.Publisher):
     def __init__(self, plan: Plan, number: int) -> None:
         super().__init__(plan, number)
         self._client = stafeta.Client(f"tcp://{plan.address}")
-        self._client.put(plan.topic, heads.probe(plan.size))  # connected, and known to the broker
+        self._client.put(plan.topic, message_header.probe(plan.size))  # connected, and known to the broker
 
     def publish(self, burst: Burst) -> None:
-        self._client.put_many(self.plan.topic, heads.texts(burst, self.number, self.plan.size))
+        self._client.put_many(self.plan.topic, message_header.texts(burst, self.number, self.plan.size))
         self.note(burst, time.monotonic_ns())
 
 
@@ -32,13 +32,13 @@ class Subscriber(clients.Subscriber):
         self._client = stafeta.Client(f"tcp://{plan.address}")
         self._client.subscribe(plan.topic)
 
-    def receive(self, ledger: Ledger) -> None:
+    def receive(self, stats: DeliveryStats) -> None:
         topic, size = self.plan.topic, self.plan.size
         while not self.leaving.is_set():
             messages = self._client.get_many(topic, _LIMIT, _WAIT)
             if messages:
                 now = time.monotonic_ns()
-                ledger.take([heads.read(message.data, size) for message in messages], now)
+                stats.take([message_header.read(message.data, size) for message in messages], now)
                 self._client.ack(messages)
 
     def close(self) -> None:

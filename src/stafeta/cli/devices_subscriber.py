@@ -10,7 +10,7 @@ from stafeta.cli import exits
 from stafeta.cli.output import Output
 from stafeta.cli.typed import Typed
 from stafeta.clients.devices import Subscriber
-from stafeta.doors.devices.codec import Delivery
+from stafeta.doors.devices.codec import ReceivedMessage
 from stafeta.errors import ConfigError, InvalidClient, InvalidDelivery, NoReply, StafetaError
 
 _FAREWELL: Final = 0.2  # seconds between `exit` and the end, for what is on its way to either side
@@ -98,7 +98,7 @@ class Session:
         self._output.write(sentence)
 
 
-def _lines(deliveries: Sequence[Delivery]) -> bytes:
+def _lines(deliveries: Sequence[ReceivedMessage]) -> bytes:
     return "".join(
         [f"{ip}:{port} - {topic} - {kind} - {value}\n" for ip, port, topic, kind, value in deliveries]
     ).encode(errors="surrogateescape")

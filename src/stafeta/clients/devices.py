@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from stafeta.addresses import Address, without_brackets
-from stafeta.doors.devices.codec import Deliveries, Delivery, identify, subscribe, unsubscribe
+from stafeta.doors.devices.codec import Deliveries, ReceivedMessage, identify, subscribe, unsubscribe
 from stafeta.doors.devices.readings import READERS, write
 from stafeta.errors import InvalidMessage, NoReply
 from stafeta.message import Kind
@@ -52,7 +52,7 @@ class Subscriber:
         """Ends a subscription. Raises `InvalidName`."""
         self._send(unsubscribe(topic))
 
-    def receive(self, timeout: float | None = None) -> list[Delivery] | None:
+    def receive(self, timeout: float | None = None) -> list[ReceivedMessage] | None:
         """What has come from the broker: waits for it, for `timeout` seconds at most, and then returns an empty list.
         None says that the broker has closed the connection, as it does at once where the id is in use.
         Raises `InvalidDelivery`."""
@@ -70,7 +70,7 @@ class Subscriber:
             if deliveries or timeout is not None:
                 return deliveries
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages as they come, until the broker closes the connection."""
         while (deliveries := self.receive()) is not None:
             yield from deliveries

@@ -7,7 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Final, cast
 
 from stafeta import addresses
-from stafeta.doors.delivery import Carrier, Delivery, Encoder
+from stafeta.doors.delivery import Dispatcher, Encoder, PushSession
 from stafeta.logs import fields
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Connections:
     def __init__(
         self, broker: "Broker", buffer: int, limit: int, patience: float, log: logging.Logger
     ) -> None:
-        self.carrier = Carrier(broker, buffer)
+        self.dispatcher = Dispatcher(broker, buffer)
         self.limit = limit
         self.patience = patience
         self.log = log
@@ -66,7 +66,7 @@ class PushedConnection(asyncio.Protocol):
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self.delivery: Delivery | None = None
+        self.delivery: PushSession | None = None
         self._paused = False
         self.peer = ""
 
@@ -77,9 +77,9 @@ class PushedConnection(asyncio.Protocol):
         if not self._connections.admit(self):
             self.transport.abort()
 
-    def deliver(self, client: str, encoder: Encoder) -> Delivery:
+    def deliver(self, client: str, encoder: Encoder) -> PushSession:
         """Begin to push what the client subscribes to."""
-        self.delivery = Delivery(self._connections.carrier, client, self.transport, encoder)
+        self.delivery = PushSession(self._connections.dispatcher, client, self.transport, encoder)
         if self._paused:
             self.delivery.pause()
         return self.delivery
@@ -109,7 +109,7 @@ class PushedConnection(asyncio.Protocol):
         del self._connections.all[self]
         if self.delivery is not None:
             self.delivery.close()
-            self._connections.carrier.broker.receipt()
+            self._connections.dispatcher.broker.receipt()
 
 
 def milliseconds(seconds: float) -> int:

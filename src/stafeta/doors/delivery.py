@@ -92,17 +92,17 @@ class Encoder:
         return b"".join([frame for _, frame in sorted(zip(positions, frames, strict=True))])
 
 
-class Carrier:
+class Dispatcher:
     """Serves a door's connections; `buffer` is how many bytes may wait for each."""
 
     def __init__(self, broker: Broker, buffer: int) -> None:
         self.broker = broker
         self.buffer = buffer
         self.loop = asyncio.get_running_loop()
-        self._waiting: deque[Delivery] = deque()
-        self._unsettled: dict[Delivery, None] = {}
+        self._waiting: deque[PushSession] = deque()
+        self._unsettled: dict[PushSession, None] = {}
 
-    def wake(self, delivery: "Delivery") -> None:
+    def wake(self, delivery: "PushSession") -> None:
         if not delivery.waiting:
             delivery.waiting = True
             self._waiting.append(delivery)
@@ -123,7 +123,7 @@ class Carrier:
         if waiting:
             self.loop.call_soon(self._serve)
 
-    def settle_later(self, delivery: "Delivery") -> None:
+    def settle_later(self, delivery: "PushSession") -> None:
         if not self._unsettled:
             self.loop.call_later(SETTLING, self._settle)
         self._unsettled[delivery] = None
@@ -136,7 +136,7 @@ class Carrier:
         self.broker.receipt()  # acknowledgements alone make no commit
 
 
-class Delivery:
+class PushSession:
     """One connection's messages. The protocol tells it when the transport pauses, resumes and is gone."""
 
     __slots__ = (
@@ -155,15 +155,15 @@ class Delivery:
 
     def __init__(
         self,
-        carrier: Carrier,
+        dispatcher: Dispatcher,
         client: str,
         transport: asyncio.Transport,
         encoder: Encoder,
     ) -> None:
-        self._carrier = carrier
+        self._carrier = dispatcher
         self._transport = transport
         self.encoder = encoder
-        self.feed: Feed = carrier.broker.feed(client, self._news)
+        self.feed: Feed = dispatcher.broker.feed(client, self._news)
         self.waiting = False
         self._paused = False
         self._closed = False
@@ -172,7 +172,7 @@ class Delivery:
         # What the peer may not have yet: each the number of bytes sent up to its end, and what it was.
         self._unsettled: deque[tuple[int, list[Span]]] | None = None
         self._unsent: memoryview | None = None  # whole messages that the peer has no room for yet
-        transport.set_write_buffer_limits(carrier.buffer)
+        transport.set_write_buffer_limits(dispatcher.buffer)
 
     def pause(self) -> None:
         self._paused = True

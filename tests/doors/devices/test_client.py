@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stafeta.clients.devices import Publisher, Subscriber, kind_of, payload_of
-from stafeta.doors.devices.codec import Delivery, text_frames
+from stafeta.doors.devices.codec import ReceivedMessage, text_frames
 from stafeta.errors import InvalidClient, InvalidDelivery, InvalidMessage, InvalidName, NoReply
 from stafeta.message import Kind, RowBatch
 from tests.brokers import BrokerProcess
@@ -16,7 +16,7 @@ from tests.doors.devices.subscribers import Place
 from tests.waiting import wait_until
 
 FRAME = text_frames(RowBatch("a", 1, [(1, 0, "", "10.1.2.3:4", int(Kind.INT), None, b"7")]), lambda: None)[0]
-SEVEN = Delivery("10.1.2.3", 4, "a", "INT", "7")
+SEVEN = ReceivedMessage("10.1.2.3", 4, "a", "INT", "7")
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_readings_arrive_as_they_were_published(place: Place, client: str, topic
     with Subscriber(client, *place) as subscriber, Publisher(*place) as publisher:
         subscriber.subscribe(f"{topic}/+")
 
-        def arrived() -> list[Delivery] | None:
+        def arrived() -> list[ReceivedMessage] | None:
             publisher.publish(f"{topic}/ready", Kind.STRING, b"")
             return subscriber.receive(0.05)
 

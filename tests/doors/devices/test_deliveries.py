@@ -14,7 +14,7 @@ from stafeta.doors.devices.codec import (
     STRUCT_OVERHEAD,
     TEXT_OVERHEAD,
     Deliveries,
-    Delivery,
+    ReceivedMessage,
     struct_frames,
     text_frames,
     text_stream,
@@ -45,9 +45,11 @@ def never() -> None:
     raise AssertionError("a message was changed")
 
 
-def seen(reader: DeliveryReader, data: bytes, cuts: Sequence[int] = ()) -> tuple[list[Delivery], str | None]:
+def seen(
+    reader: DeliveryReader, data: bytes, cuts: Sequence[int] = ()
+) -> tuple[list[ReceivedMessage], str | None]:
     """The messages in a stream that is cut at these places, and why the rest cannot be read."""
-    found: list[Delivery] = []
+    found: list[ReceivedMessage] = []
     edges = [0, *sorted(cuts), len(data)]
     for start, end in pairwise(edges):
         try:
@@ -74,7 +76,7 @@ def test_a_broker_that_makes_no_sense_is_told_why(data: bytes, why: str) -> None
     found, told = seen(Deliveries(), good + data)
     assert told is not None
     assert why in told
-    assert found == [Delivery("10.1.2.3", 40000, "a/b", "INT", "-5")]
+    assert found == [ReceivedMessage("10.1.2.3", 40000, "a/b", "INT", "-5")]
 
 
 # --- what cannot be carried
@@ -184,7 +186,7 @@ topics = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size
 def test_what_the_door_writes_is_what_a_client_reads(sent: list[tuple[Kind, str]], topic: str) -> None:
     made = batch(*((kind, text.encode()) for kind, text in sent), topic=topic)
     expected = [
-        Delivery(
+        ReceivedMessage(
             "10.1.2.3", 40000, topic, kind.name, text if float_is_not_zero(kind, text) else text.lstrip("-")
         )
         for kind, text in sent

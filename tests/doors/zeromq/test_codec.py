@@ -7,7 +7,7 @@ from typing import Any, get_args
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stafeta.doors.zeromq.codec import BadRequest, Delivery, Get, Request
+from stafeta.doors.zeromq.codec import BadRequest, FetchResult, Get, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import InvalidMessage
@@ -22,14 +22,14 @@ payloads = st.lists(st.text() | st.text(":/"), max_size=20)
 sizes = st.integers(0, 300)
 
 
-def delivery(messages: list[bytes], *, by_position: bool = False) -> Delivery:
+def delivery(messages: list[bytes], *, by_position: bool = False) -> FetchResult:
     """Messages from offset 5 and position 70 on, in batches of three."""
     rows: list[Row] = [
         (70 + 2 * at, 1_700_000_000_000_000 + at, "p", "", int(Kind.STRING), None, message)
         for at, message in enumerate(messages)
     ]
     batches = [RowBatch("t", 5 + at, rows[at : at + 3]) for at in range(0, len(rows), 3)]
-    return Delivery(batches, by_position)
+    return FetchResult(batches, by_position)
 
 
 # --- GET replies

@@ -7,7 +7,7 @@
 
 from stafeta.doors.devices import struct_dialect, text_dialect
 from stafeta.doors.devices.commands import Command, Identify, Refused, Subscribe, Unsubscribe
-from stafeta.doors.devices.deliveries import Delivery
+from stafeta.doors.devices.deliveries import ReceivedMessage
 from stafeta.doors.devices.text_dialect import Deliveries, identify, subscribe, unsubscribe
 from stafeta.errors import InvalidCommand
 
@@ -17,8 +17,8 @@ __all__ = [
     "Command",
     "Commands",
     "Deliveries",
-    "Delivery",
     "Identify",
+    "ReceivedMessage",
     "Refused",
     "Subscribe",
     "Unsubscribe",

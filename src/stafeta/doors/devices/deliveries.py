@@ -16,7 +16,7 @@ STRING: Final = int(Kind.STRING)
 _NAMES: Final = tuple(Kind(type_).name for type_ in range(len(READERS)))
 
 
-class Delivery(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """One message, as people see it. Bytes that are not UTF-8 are in its texts as `surrogateescape` has them."""
 
     ip: str
@@ -32,11 +32,11 @@ class DeliveryReader(ABC):
     def __init__(self) -> None:
         self._unread = b""
 
-    def take(self, data: bytes) -> list[Delivery]:
+    def take(self, data: bytes) -> list[ReceivedMessage]:
         """The messages that these bytes complete. Raises `InvalidDelivery` where the rest cannot be read;
         the messages that came before that in the same bytes are its `before`."""
         data = self._unread + data
-        deliveries: list[Delivery] = []
+        deliveries: list[ReceivedMessage] = []
         at = 0
         try:
             while (found := self._read(data, at)) is not None:
@@ -49,18 +49,18 @@ class DeliveryReader(ABC):
         return deliveries
 
     @abstractmethod
-    def _read(self, data: bytes, at: int) -> tuple[Delivery, int] | None:
+    def _read(self, data: bytes, at: int) -> tuple[ReceivedMessage, int] | None:
         """The message at a place and where the next one begins; None where it is not complete."""
 
 
-def delivery(ip: str, port: int, datagram: bytes) -> Delivery:
+def delivery(ip: str, port: int, datagram: bytes) -> ReceivedMessage:
     """What a datagram of the broker's tells. Raises `InvalidDatagram`."""
     type_ = datagram[TOPIC_BYTES]
     if type_ >= len(READERS):
         raise InvalidDatagram(f"The broker sends the type {type_}; the types are 0 to {len(READERS) - 1}.")
     _, value = READERS[type_](datagram[HEAD:])
     topic = datagram[:TOPIC_BYTES].partition(b"\0")[0]
-    return Delivery(
+    return ReceivedMessage(
         ip,
         port,
         topic.decode(errors="surrogateescape"),

@@ -19,8 +19,8 @@ from stafeta.doors.devices.commands import (
     unsubscription,
 )
 from stafeta.doors.devices.deliveries import (
-    Delivery,
     DeliveryReader,
+    ReceivedMessage,
     contents,
     delivery,
     topic_field,
@@ -98,7 +98,7 @@ def _buffer(topic: str, rest: bytes) -> bytes:
 
 
 class Deliveries(DeliveryReader):
-    def _read(self, data: bytes, at: int) -> tuple[Delivery, int] | None:
+    def _read(self, data: bytes, at: int) -> tuple[ReceivedMessage, int] | None:
         end = at + OVERHEAD
         if end > len(data):
             return None

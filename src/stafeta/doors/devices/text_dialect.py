@@ -22,8 +22,8 @@ from stafeta.doors.devices.commands import (
 )
 from stafeta.doors.devices.deliveries import (
     STRING,
-    Delivery,
     DeliveryReader,
+    ReceivedMessage,
     contents,
     delivery,
     fits,
@@ -138,7 +138,7 @@ def _topic(topic: str) -> bytes:
 
 
 class Deliveries(DeliveryReader):
-    def _read(self, data: bytes, at: int) -> tuple[Delivery, int] | None:
+    def _read(self, data: bytes, at: int) -> tuple[ReceivedMessage, int] | None:
         start = at + 8
         if start > len(data):
             return None

@@ -14,7 +14,7 @@ from stafeta import addresses
 from stafeta.doors.flight import codec
 from stafeta.doors.flight.actions import ACTIONS, act
 from stafeta.doors.flight.codec import COLUMNS, Description, Ticket
-from stafeta.doors.flight.outflow import Outflow, schema_of
+from stafeta.doors.flight.encode_batches import BatchEncoder, schema_of
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import Stream
 from stafeta.errors import (
@@ -126,20 +126,22 @@ class Calls(flight.FlightServerBase):
                 raise
             broker = self._door.broker
             mark = None if wanted.mark is None else broker.runs.mark
-            outflow = Outflow(wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs, mark=mark)
-            schema = outflow.schema
+            encoder = BatchEncoder(
+                wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs, mark=mark
+            )
+            schema = encoder.schema
             if mark is not None:
                 schema = schema.with_metadata({"mark": mark(broker.visible_position - 1)})
-            return flight.GeneratorStream(schema, Sending(self._door, context, stream, outflow))
+            return flight.GeneratorStream(schema, Sending(self._door, context, stream, encoder))
 
 
 class Sending:
     """The batches of a stream, as fast as the client takes them."""
 
-    def __init__(self, door: "FlightDoor", context: Any, stream: Stream, outflow: Outflow) -> None:
+    def __init__(self, door: "FlightDoor", context: Any, stream: Stream, encoder: BatchEncoder) -> None:
         self._door = door
         self._stream = stream
-        self._batches = _sent(context, stream, outflow)  # which must not know this, to let it go
+        self._batches = _sent(context, stream, encoder)  # which must not know this, to let it go
 
     def __iter__(self) -> "Sending":
         return self
@@ -154,9 +156,9 @@ class Sending:
         self._door.leave()
 
 
-def _sent(context: Any, stream: Stream, outflow: Outflow) -> Iterator[Any]:
+def _sent(context: Any, stream: Stream, encoder: BatchEncoder) -> Iterator[Any]:
     with _telling():
-        while not outflow.done:
+        while not encoder.done:
             try:
                 portion = stream.take(LOOK)
             except Empty:
@@ -165,7 +167,7 @@ def _sent(context: Any, stream: Stream, outflow: Outflow) -> Iterator[Any]:
                 continue
             if portion is None:
                 return
-            yield from outflow.batches(portion)
+            yield from encoder.batches(portion)
 
 
 def _description(descriptor: flight.FlightDescriptor) -> Description:

@@ -22,7 +22,7 @@ from stafeta.columns import ColumnBatch
 from stafeta.doors.flight import codec
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.codec import Note, Target
-from stafeta.doors.flight.intake import check_schema, take
+from stafeta.doors.flight.decode_batches import check_schema, take
 from stafeta.errors import InvalidRequest, LimitReached, StafetaError, StoreError
 from stafeta.names import check_name
 

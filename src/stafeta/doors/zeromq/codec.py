@@ -141,7 +141,7 @@ class TopicLine(NamedTuple):
     subscriptions: int
 
 
-class Delivery(NamedTuple):
+class FetchResult(NamedTuple):
     """Messages for a GET: batches in order, and whether their ids are positions in the whole log; and the log's mark,
     if it was asked for."""
 
@@ -162,7 +162,7 @@ class Dialect(Protocol):
 
     def stored(self, offset: int) -> bytes: ...
 
-    def messages(self, request: Get, delivery: Delivery, size: int) -> bytes:
+    def messages(self, request: Get, delivery: FetchResult, size: int) -> bytes:
         """At most `size` bytes, but at least one message where there is any."""
 
     def error(self, request: Request | None, error: StafetaError) -> bytes: ...

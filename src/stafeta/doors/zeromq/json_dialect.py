@@ -14,7 +14,7 @@ from stafeta.doors.zeromq.codec import (
     Ack,
     BadRequest,
     Clients,
-    Delivery,
+    FetchResult,
     Get,
     Login,
     Put,
@@ -113,7 +113,7 @@ class JsonDialect:
     def stored(self, offset: int) -> bytes:
         return b'{"type":"ACK","body":{"current_publication_id":%d}}' % offset
 
-    def messages(self, request: Get, delivery: Delivery, size: int) -> bytes:
+    def messages(self, request: Get, delivery: FetchResult, size: int) -> bytes:
         if request.limit is None:
             return _single(delivery)
         mark = _mark_field(delivery.mark)
@@ -163,7 +163,7 @@ def watched(batches: Sequence[Batch]) -> bytes:
         (position, publication | {"topic": batch.topic})
         for batch in batches
         for position, publication in zip(
-            batch.positions, _publications(Delivery([batch], by_position=False)), strict=True
+            batch.positions, _publications(FetchResult([batch], by_position=False)), strict=True
         )
     ]
     found.sort(key=itemgetter(0))
@@ -273,7 +273,7 @@ def _wait(details: dict[str, Any]) -> float:
     return min(float(value), MAX_WAIT)
 
 
-def _single(delivery: Delivery) -> bytes:
+def _single(delivery: FetchResult) -> bytes:
     for publication in _publications(delivery):
         body = {"publication": publication["text"], "publication_id": publication["id"]}
         body |= {key: publication[key] for key in ("topic", "encoding") if key in publication}
@@ -281,7 +281,7 @@ def _single(delivery: Delivery) -> bytes:
     return _ack_body({"publication": "", "publication_id": -1})
 
 
-def _publications(delivery: Delivery) -> Iterator[dict[str, object]]:
+def _publications(delivery: FetchResult) -> Iterator[dict[str, object]]:
     for batch in delivery.batches:
         ids = batch.positions if delivery.by_position else range(batch.base, batch.end)
         columns = batch.payloads, batch.column(KIND), batch.column(TIME)

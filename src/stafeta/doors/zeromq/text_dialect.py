@@ -6,7 +6,7 @@ from stafeta.doors.zeromq.codec import (
     MAX_IDS,
     Ack,
     BadRequest,
-    Delivery,
+    FetchResult,
     Get,
     Login,
     Put,
@@ -69,7 +69,7 @@ class TextDialect:
     def stored(self, offset: int) -> bytes:
         return b"ACK"
 
-    def messages(self, request: Get, delivery: Delivery, size: int) -> bytes:
+    def messages(self, request: Get, delivery: FetchResult, size: int) -> bytes:
         entries: list[bytes] = []
         for batch in delivery.batches:
             ids = batch.positions if delivery.by_position else range(batch.base, batch.end)

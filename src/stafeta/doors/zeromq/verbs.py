@@ -10,8 +10,8 @@ from stafeta.broker import Broker, Subscription, Topic, overview
 from stafeta.doors.zeromq.codec import (
     Ack,
     Clients,
-    Delivery,
     Dialect,
+    FetchResult,
     Get,
     Login,
     Put,
@@ -240,30 +240,30 @@ def _behind(subscription: Subscription) -> int:
     return subscription.start
 
 
-async def _deliver(broker: Broker, request: Get, size: int) -> Delivery:
+async def _deliver(broker: Broker, request: Get, size: int) -> FetchResult:
     subscription, topic = _aim(broker, request.client, request.filter)
     after = request.after
     if topic is None:
         if after is not None:
             await _ack_positions(broker, subscription, Ack(request.client, request.filter, None, after))
         topics = list(subscription.topics)
-        return Delivery(await broker.fetch(subscription, topics, size, in_turn=after is not None), True)
+        return FetchResult(await broker.fetch(subscription, topics, size, in_turn=after is not None), True)
     if after is None:
-        return Delivery(await broker.fetch(subscription, [topic], size), False)
+        return FetchResult(await broker.fetch(subscription, [topic], size), False)
     broker.check_offset(topic, after)
     broker.ack(subscription, topic, 0, after + 1)
     broker.receipt()
     if request.limit is not None:
-        return Delivery(await broker.fetch(subscription, [topic], size), by_position=False)
+        return FetchResult(await broker.fetch(subscription, [topic], size), by_position=False)
     # Whoever says n has n, whatever was acknowledged in its name since.
     batches = await broker.read(topic, after + 1, 1)
-    return Delivery([batch.cut(batch.base, batch.base + 1) for batch in batches[:1]], by_position=False)
+    return FetchResult([batch.cut(batch.base, batch.base + 1) for batch in batches[:1]], by_position=False)
 
 
-async def _read(broker: Broker, request: Read, size: int) -> Delivery:
+async def _read(broker: Broker, request: Read, size: int) -> FetchResult:
     topic = broker.topic(request.topic)
     start = request.start or topic.visible - request.last
-    return Delivery(await broker.read(topic, max(start, topic.first), size), by_position=False)
+    return FetchResult(await broker.read(topic, max(start, topic.first), size), by_position=False)
 
 
 async def _ready(broker: Broker, request: Wait) -> list[str]:
@@ -304,7 +304,7 @@ async def _has_pending(subscription: Subscription, one: Topic | None) -> bool:
     return False
 
 
-async def _wait(broker: Broker, request: Get, size: int) -> Delivery:
+async def _wait(broker: Broker, request: Get, size: int) -> FetchResult:
     """Until there is something to deliver, or the time is over."""
     subscription, _ = _aim(broker, request.client, request.filter)
     news = asyncio.Event()
@@ -322,7 +322,7 @@ async def _wait(broker: Broker, request: Get, size: int) -> Delivery:
                 if delivery.batches:
                     return delivery
     except TimeoutError:
-        return Delivery([], False)
+        return FetchResult([], False)
     finally:
         broker.unwatch(subscription, wake)
 

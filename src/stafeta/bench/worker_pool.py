@@ -17,8 +17,8 @@ from stafeta.bench.broker import environment
 from stafeta.bench.plan import Plan
 from stafeta.errors import NoReply, StafetaError
 
-_LOOK: Final = 0.2  # seconds between two looks at something else than what the workers say
-_FAREWELL: Final = 30.0  # seconds to end a subscription and leave
+_POLL_INTERVAL: Final = 0.2  # seconds between two looks at something else than what the workers say
+_EXIT_TIMEOUT: Final = 30.0  # seconds to end a subscription and leave
 
 
 class Worker:
@@ -68,7 +68,7 @@ class Worker:
             stream.close()
 
 
-class Crew:
+class WorkerPool:
     """All of them. Whatever happens, none is left afterwards, nor a subscription."""
 
     def __init__(self, plan: Plan) -> None:
@@ -88,7 +88,7 @@ class Crew:
                 raise NoReply(
                     f"Nobody at {self._plan.address} answers as the {self._plan.door} door does. Is it that door?"
                 )
-            for key, _ in self._selector.select(_LOOK):
+            for key, _ in self._selector.select(_POLL_INTERVAL):
                 heard = time.monotonic()
                 worker: Worker = key.data
                 worker.listen()
@@ -126,7 +126,7 @@ class Crew:
                 worker.process.terminate()
         for worker in self.workers:
             try:
-                worker.process.wait(_FAREWELL)
+                worker.process.wait(_EXIT_TIMEOUT)
             except subprocess.TimeoutExpired:
                 worker.process.kill()
                 worker.process.wait()

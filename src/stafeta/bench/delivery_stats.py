@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from stafeta.bench.heads import PUBLISHER_SHIFT, number_of
 from stafeta.bench.histogram import Histogram
+from stafeta.bench.message_header import PUBLISHER_SHIFT, number_of
 
 SLOT: Final = 100_000_000  # nanoseconds of which the deliveries are counted together
 
 
-class Ledger:
+class DeliveryStats:
     """Counts messages. Those that were to be sent before `begin` are not counted."""
 
     def __init__(self, begin: int) -> None:
@@ -22,10 +22,10 @@ class Ledger:
         self._next: dict[int, int] = {}  # by publisher: the number that comes after all that came
         self._missing: set[int] = set()  # of those before it
 
-    def take(self, heads: Iterable[tuple[int, int]], now: int) -> None:
+    def take(self, message_header: Iterable[tuple[int, int]], now: int) -> None:
         """Messages that have come together, each with its time and number."""
         total = 0
-        for time, number in heads:
+        for time, number in message_header:
             if time >= self.begin:
                 total += 1
                 self.latency.add(now - time)

@@ -51,7 +51,7 @@ def _in_runs(field: Any) -> Any:
     return field.with_type(pa.run_end_encoded(pa.int32(), field.type))
 
 
-class Outflow:
+class BatchEncoder:
     """One stream's batches: these columns, at most so many rows each."""
 
     def __init__(
