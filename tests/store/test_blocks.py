@@ -35,10 +35,10 @@ ROWS = st.lists(
 
 
 def stored(rows: list[Row], *cuts: int) -> tuple[bytes, bytes]:
-    told, body = encode_rows(rows)
+    columns, body = encode_rows(rows)
     edges = [0, *sorted(cuts), len(rows)]
     runs = [(topic, 100, b - a, 0, 0) for topic, (a, b) in enumerate(pairwise(edges))]
-    return make_header(1, len(rows), told, runs), bytes(body)
+    return make_header(1, len(rows), columns, runs), bytes(body)
 
 
 @given(ROWS, st.data())

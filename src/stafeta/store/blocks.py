@@ -50,17 +50,17 @@ class Run(NamedTuple):
         return self.base + self.rows
 
 
-class Told(NamedTuple):
+class HeaderColumns(NamedTuple):
     """What a header says of the columns that are not in the body."""
 
     constants: dict[str, Any]
     counting: dict[str, int]
 
 
-def encode_rows(rows: Sequence[Row]) -> tuple[Told, Any]:
+def encode_rows(rows: Sequence[Row]) -> tuple[HeaderColumns, Any]:
     """What goes into the header, and the body, of a block of rows."""
     columns: list[tuple[Any, ...]] = [tuple([row[index] for row in rows]) for index in range(len(NAMES))]
-    told = Told({}, {})
+    header = HeaderColumns({}, {})
     arrays: dict[str, pa.Array[Any]] = {}
     count = len(rows)
     for index, name in enumerate(NAMES[:PAYLOAD]):
@@ -68,28 +68,28 @@ def encode_rows(rows: Sequence[Row]) -> tuple[Told, Any]:
         first = values[0]
         counts = index in (POSITION, COUNTER) and first is not None
         if index != POSITION and values == (first,) * count:
-            told.constants[name] = first
+            header.constants[name] = first
         elif counts and values == tuple(range(first, first + count)):
-            (told.constants if index == POSITION else told.counting)[name] = first
+            (header.constants if index == POSITION else header.counting)[name] = first
         else:
             arrays[name] = pa.array(values, TYPES[index])
     arrays["payload"] = pa.array(columns[PAYLOAD], TYPES[PAYLOAD])
-    return told, _body(arrays)
+    return header, _body(arrays)
 
 
-def encode_columns(batch: ColumnBatch) -> tuple[Told, Any]:
+def encode_columns(batch: ColumnBatch) -> tuple[HeaderColumns, Any]:
     """The same for messages that are columns already."""
-    told = Told({}, {})
+    header = HeaderColumns({}, {})
     arrays: dict[str, pa.Array[Any]] = {}
     for index, name in enumerate(NAMES):
         value = batch.block.columns[index]
         if isinstance(value, pa.Array):
             arrays[name] = batch.array(index)
         elif isinstance(value, range):
-            told.counting[name] = value.start + batch.row
+            header.counting[name] = value.start + batch.row
         else:
-            told.constants[name] = value + batch.row if index == POSITION else value
-    return told, _body(arrays)
+            header.constants[name] = value + batch.row if index == POSITION else value
+    return header, _body(arrays)
 
 
 def _body(arrays: dict[str, "pa.Array[Any]"]) -> Any:
@@ -100,14 +100,14 @@ def _body(arrays: dict[str, "pa.Array[Any]"]) -> Any:
 def make_header(
     block: int,
     rows: int,
-    told: Told,
+    columns: HeaderColumns,
     runs: Sequence[tuple[int, int, int, int, int]],
     segment: int | None = None,
 ) -> bytes:
     """`runs` are topic, base, count, time and cumulated size of each run, in the order of their rows."""
-    header = {"rows": rows, "constants": told.constants, "runs": runs}
-    if told.counting:
-        header["counting"] = told.counting
+    header = {"rows": rows, "constants": columns.constants, "runs": runs}
+    if columns.counting:
+        header["counting"] = columns.counting
     if segment is not None:
         header["segment"] = segment
     return _sealed(block, orjson.dumps(header))
@@ -120,10 +120,10 @@ def _sealed(block: int, text: bytes) -> bytes:
 def read_header(block: int, header: bytes) -> dict[str, Any]:
     """What a header says; raises StoreDamaged where it is not as it was written, and that cannot be put right."""
     try:
-        told: dict[str, Any] = orjson.loads(_text(block, header))
+        content: dict[str, Any] = orjson.loads(_text(block, header))
     except orjson.JSONDecodeError:
         raise damaged(block) from None
-    return told
+    return content
 
 
 def _text(block: int, header: Any) -> bytes:
@@ -208,8 +208,8 @@ def runs_of(block: int, header: bytes) -> list[Run]:
 
 def decode(block: int, header: bytes, body: bytes) -> Block:
     """Call with what `verified` gave."""
-    told = read_header(block, header)
-    rows, constants, counting = told["rows"], told["constants"], told.get("counting", {})
+    content = read_header(block, header)
+    rows, constants, counting = content["rows"], content["constants"], content.get("counting", {})
     names = [name for name in NAMES if name not in constants and name not in counting]
     schema = pa.schema([_FIELDS[name] for name in names])
     arrays = pa.ipc.read_record_batch(pa.py_buffer(body), schema).columns

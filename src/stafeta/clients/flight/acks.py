@@ -99,9 +99,9 @@ class Acks:
 
     def _run(self) -> None:
         while (ranges := self._taken()) is not None:
-            told = [[topic, *one] for topic, ones in ranges.items() for one in ones]
+            flat = [[topic, *one] for topic, ones in ranges.items() for one in ones]
             try:
-                while not self._sent(told):
+                while not self._sent(flat):
                     pass
             except StafetaError as error:
                 log.warning("%s: an acknowledgement was refused: %s", self._channel.address, error)

@@ -218,15 +218,15 @@ class Sender:
     def _listen(self, stream: _Stream, answers: flight.FlightMetadataReader, pauses: Pauses) -> None:
         try:
             while (answer := answers.read()) is not None:
-                told: dict[str, Any] = json.loads(answer.to_pybytes())
+                answered: dict[str, Any] = json.loads(answer.to_pybytes())
                 with self.signal.lock:
                     if stream is not self._stream or stream.broken:
                         continue
-                    if "error" in told or not self.queue.written:  # the stream ends once it is finished
+                    if "error" in answered or not self.queue.written:  # the stream ends once it is finished
                         stream.broken = True
                         self.signal.notify_all()
                         continue
-                    self.queue.answered(told.get("offset"))
+                    self.queue.answered(answered.get("offset"))
                     self.progress = time.monotonic()
                     self._trouble = None
                     pauses.reset()

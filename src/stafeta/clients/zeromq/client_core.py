@@ -150,7 +150,7 @@ class ClientCore:
             request = requests.get(client, topic, reader.position, limit, spell, reader.mark)
             position = reader.position
             received, mark = replies.messages((yield from self.channel.ask(request, spell)), topic)
-            reader.untold = False
+            reader.unsent = False
             new = reader.given(received, mark)
             if new or (spell == left and reader.position == position):
                 return new
@@ -174,7 +174,7 @@ class ClientCore:
         """Acknowledges single messages."""
         reader, client = yield from self._reader(topic)
         ahead = reader.acknowledge(ids)
-        if reader.untold:
+        if reader.unsent:
             yield from self._tell(client, topic, reader)
         if ahead:
             request = requests.acknowledge(client, topic, ahead, reader.mark)
@@ -188,7 +188,7 @@ class ClientCore:
             request = requests.acknowledge_up_to(client, topic, last, reader.mark)
             replies.done((yield from self.channel.ask(request)))
         reader.acknowledge_up_to(last)
-        if reader.untold:
+        if reader.unsent:
             yield from self._tell(client, topic, reader)
 
     def note(self, message: Message) -> Dialogue[None]:
@@ -202,7 +202,7 @@ class ClientCore:
     def tell(self, topic: str) -> Dialogue[None]:
         """Tells the broker what has been acknowledged here only."""
         reader, client = yield from self._reader(topic)
-        if reader.untold:
+        if reader.unsent:
             yield from self._tell(client, topic, reader)
 
     def wait(self, topics: Sequence[str], wait: float) -> Dialogue[list[str]]:
@@ -314,7 +314,7 @@ class ClientCore:
     def _tell(self, client: str, topic: str, reader: Reader) -> Dialogue[None]:
         request = requests.acknowledge_up_to(client, topic, reader.position, reader.mark)
         replies.done((yield from self.channel.ask(request)))
-        reader.untold = False
+        reader.unsent = False
 
 
 def _kept(putting: Dialogue[None]) -> Dialogue[None]:

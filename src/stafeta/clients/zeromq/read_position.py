@@ -19,7 +19,7 @@ class Reader:
         self._subscription = subscription
         self.position, self._ahead, self.mark = state.acknowledged(subscription)
         self._given: Sequence[int] = ()
-        self.untold = False
+        self.unsent = False
         """Whether the broker has yet to hear of the position."""
 
     def given(self, messages: list[Message], mark: str) -> list[Message]:
@@ -59,7 +59,7 @@ class Reader:
             self._move(position, new)
 
     def _move(self, position: int, new: Iterable[int]) -> None:
-        self.untold = self.untold or position > self.position
+        self.unsent = self.unsent or position > self.position
         self._ahead = {id_ for id_ in self._ahead if id_ > position}
         self._state.acknowledge(
             self._subscription, position, self.mark, [id_ for id_ in new if id_ > position]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MAX_RANGES: Final = 1000
 MAX_LABEL: Final = 200
 MAX_FORGET: Final = 10 * 365 * 24 * 3600  # seconds
-Told = dict[str, Any]
+Result = dict[str, Any]
 
 
 def client_of(name: str) -> str:
@@ -26,7 +26,7 @@ def client_of(name: str) -> str:
     return FLIGHT_PREFIX + name
 
 
-async def subscribe(door: "FlightDoor", body: Body) -> list[Told]:
+async def subscribe(door: "FlightDoor", body: Body) -> list[Result]:
     """client, filter, from (earliest, or latest): hold what is published from now on, or from the first held on."""
     broker = door.broker
     client, filter_ = client_of(body.text("client")), body.text("filter")
@@ -39,7 +39,7 @@ async def subscribe(door: "FlightDoor", body: Body) -> list[Told]:
     return [{"position": subscription.start}]
 
 
-async def unsubscribe(door: "FlightDoor", body: Body) -> list[Told]:
+async def unsubscribe(door: "FlightDoor", body: Body) -> list[Result]:
     """client, filter: release what the subscription held."""
     client, filter_ = client_of(body.text("client")), body.text("filter")
     body.end()
@@ -49,45 +49,45 @@ async def unsubscribe(door: "FlightDoor", body: Body) -> list[Told]:
     return [{}]
 
 
-async def ack(door: "FlightDoor", body: Body) -> list[Told]:
+async def ack(door: "FlightDoor", body: Body) -> list[Result]:
     """client, filter, ranges ([topic, from or null, to] each), mark (optional): these messages are done with."""
     broker = door.broker
     client, filter_ = client_of(body.text("client")), body.text("filter")
-    told = body.items("ranges")
+    ranges = body.items("ranges")
     mark = body.text("mark", optional=True)
     body.end()
-    if len(told) > MAX_RANGES:
+    if len(ranges) > MAX_RANGES:
         raise InvalidRequest(
-            f"There are {len(told)} ranges; at most {MAX_RANGES} can be acknowledged together."
+            f"There are {len(ranges)} ranges; at most {MAX_RANGES} can be acknowledged together."
         )
     if mark:
         broker.runs.check(mark)
     subscription = broker.subscription(client, filter_)
-    for topic, start, stop in [_range(door, one) for one in told]:
+    for topic, start, stop in [_range(door, one) for one in ranges]:
         broker.ack(subscription, topic, start, stop)
     await door.durable()
     return [{}]
 
 
-async def cursors(door: "FlightDoor", body: Body) -> list[Told]:
+async def cursors(door: "FlightDoor", body: Body) -> list[Result]:
     """client, filter: how far the subscriber has come on each topic."""
     broker = door.broker
     subscription = broker.subscription(client_of(body.text("client")), body.text("filter"))
     body.end()
-    told = [
+    found = [
         {"topic": topic.name, "floor": cursor.floor, "next": topic.visible}
         for topic in await door.topics(subscription.filter)
         if (cursor := topic.cursors.get(subscription)) is not None
     ]
     await door.durable()  # what it stands on may not be yet
-    return told
+    return found
 
 
-async def subscriptions(door: "FlightDoor", body: Body) -> list[Told]:
+async def subscriptions(door: "FlightDoor", body: Body) -> list[Result]:
     """The durable subscriptions of all doors, and how far each has come on its topics."""
     body.end()
     found = [one for filters in door.broker.clients.values() for one in filters.values() if one.durable]
-    told = []
+    results = []
     for subscription in found:
         cursors = [
             # As of one instant, and up to what is on its way to the disk: a cursor may stand there.
@@ -101,14 +101,14 @@ async def subscriptions(door: "FlightDoor", body: Body) -> list[Told]:
             for topic in subscription.topics
             if (cursor := topic.cursors.get(subscription)) is not None
         ]
-        told.append({"client": subscription.client, "filter": subscription.filter, "cursors": cursors})
+        results.append({"client": subscription.client, "filter": subscription.filter, "cursors": cursors})
         await asyncio.sleep(0)
     await door.durable()
-    return told
+    return results
 
 
-def _range(door: "FlightDoor", told: object) -> tuple[Topic, int, int]:
-    match told:
+def _range(door: "FlightDoor", given: object) -> tuple[Topic, int, int]:
+    match given:
         case [str() as name, int() | None as start, int() as stop] if (
             0 <= (start or 0) <= stop and not isinstance(start, bool) and not isinstance(stop, bool)
         ):
@@ -118,10 +118,10 @@ def _range(door: "FlightDoor", told: object) -> tuple[Topic, int, int]:
                     f"Topic {name!r} has no message {stop - 1} yet; its last is {topic.visible - 1}."
                 )
             return topic, start or 0, stop
-    raise InvalidRequest(f"{told!r:.100} is no range of offsets; one is [topic, from or null, to].")
+    raise InvalidRequest(f"{given!r:.100} is no range of offsets; one is [topic, from or null, to].")
 
 
-async def topics(door: "FlightDoor", body: Body) -> list[Told]:
+async def topics(door: "FlightDoor", body: Body) -> list[Result]:
     """filter (optional): the topics there are."""
     filter_ = body.text("filter", optional=True)
     body.end()
@@ -137,13 +137,13 @@ async def topics(door: "FlightDoor", body: Body) -> list[Told]:
     ]
 
 
-async def stats(door: "FlightDoor", body: Body) -> list[Told]:
+async def stats(door: "FlightDoor", body: Body) -> list[Result]:
     """What the broker is doing."""
     body.end()
     return [{"version": __version__, **overview.stats(door.broker)._asdict(), "streams": door.streams}]
 
 
-async def sequence(door: "FlightDoor", body: Body) -> list[Told]:
+async def sequence(door: "FlightDoor", body: Body) -> list[Result]:
     """producer, topic: the number that the producer's next row has."""
     producer, topic = client_of(body.text("producer")), body.text("topic")
     body.end()
@@ -153,7 +153,7 @@ async def sequence(door: "FlightDoor", body: Body) -> list[Told]:
     return [{"next": following}]
 
 
-async def begin(door: "FlightDoor", body: Body) -> list[Told]:
+async def begin(door: "FlightDoor", body: Body) -> list[Result]:
     """producer: begin its next transaction, and drop what was staged for it before."""
     producer = client_of(body.text("producer"))
     body.end()
@@ -162,7 +162,7 @@ async def begin(door: "FlightDoor", body: Body) -> list[Told]:
     return [{"counter": counter, "attempt": attempt}]
 
 
-async def committed(door: "FlightDoor", body: Body) -> list[Told]:
+async def committed(door: "FlightDoor", body: Body) -> list[Result]:
     """producer, counter (optional): its last transaction that was committed, and the label of that one, or of the one
     with this counter."""
     producer, counter = client_of(body.text("producer")), body.number("counter", least=0, optional=True)
@@ -173,7 +173,7 @@ async def committed(door: "FlightDoor", body: Body) -> list[Told]:
     return [{"counter": None if last < 0 else last, "label": label}]
 
 
-async def commit(door: "FlightDoor", body: Body) -> list[Told]:
+async def commit(door: "FlightDoor", body: Body) -> list[Result]:
     """producer, counter, attempt, parts, label, forget_after (all four optional): make what was staged visible, all at
     once."""
     producer, counter, attempt = _transaction(body)
@@ -193,7 +193,7 @@ async def commit(door: "FlightDoor", body: Body) -> list[Told]:
     return [{"committed": not done}]
 
 
-async def abort(door: "FlightDoor", body: Body) -> list[Told]:
+async def abort(door: "FlightDoor", body: Body) -> list[Result]:
     """producer, counter, attempt (optional): drop what was staged."""
     producer, counter, attempt = _transaction(body)
     body.end()
@@ -210,7 +210,7 @@ def _transaction(body: Body) -> tuple[str, int, int | None]:
     )
 
 
-ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Told]]]]] = {
+ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Result]]]]] = {
     action.__name__: action
     for action in (
         subscribe,
@@ -229,7 +229,7 @@ ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Told]]]]]
 }
 
 
-async def act(door: "FlightDoor", name: str, body: bytes) -> list[Told]:
+async def act(door: "FlightDoor", name: str, body: bytes) -> list[Result]:
     action = ACTIONS.get(name)
     if action is None:
         raise InvalidRequest(f"There is no action {shown(name)}; there are {', '.join(ACTIONS)}.")

@@ -98,8 +98,8 @@ class Calls(flight.FlightServerBase):
 
     def do_action(self, context: Any, action: flight.Action) -> Any:
         with _telling():
-            told = self._door.ask(act(self._door, action.type, action.body.to_pybytes()))
-            return iter([flight.Result(orjson.dumps(one)) for one in told])
+            found = self._door.ask(act(self._door, action.type, action.body.to_pybytes()))
+            return iter([flight.Result(orjson.dumps(one)) for one in found])
 
     def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
         with _telling():
@@ -184,7 +184,7 @@ def _info(
         for part in parts
         for start, stop in part.ranges(partitions)
     ]
-    told = [
+    found = [
         {"topic": part.name, "first": part.first, "next": part.next, "rows": part.rows, "bytes": part.size}
         for part in parts
     ]
@@ -194,7 +194,7 @@ def _info(
         endpoints,
         sum(part.rows for part in parts),
         sum(part.size for part in parts) if all(part.size >= 0 for part in parts) else -1,
-        app_metadata=orjson.dumps({"topics": told}),
+        app_metadata=orjson.dumps({"topics": found}),
     )
 
 

@@ -61,8 +61,8 @@ class Ticket:
 
     def encode(self) -> bytes:
         """The ticket of an endpoint."""
-        told: dict[str, Any] = {"topic": self.topic, "from": self.range.start, "to": self.range.stop}
-        return orjson.dumps(told)
+        answer: dict[str, Any] = {"topic": self.topic, "from": self.range.start, "to": self.range.stop}
+        return orjson.dumps(answer)
 
 
 class Description(NamedTuple):
@@ -342,18 +342,18 @@ class Body:
 
 
 def answer(topic: str, offset: int | None, rows: int, *, staged: bool) -> bytes:
-    told: dict[str, Any] = {"topic": topic, "rows": rows}
-    return orjson.dumps(told if staged else {"topic": topic, "offset": offset, "rows": rows})
+    answer: dict[str, Any] = {"topic": topic, "rows": rows}
+    return orjson.dumps(answer if staged else {"topic": topic, "offset": offset, "rows": rows})
 
 
 def sentence(error: StafetaError) -> str:
-    """What the client is told. It travels in a header, where there is little room for what a stranger may have sent."""
+    """The sentence for the client. It travels in a header, which has little room for what a stranger may have sent."""
     text = str(error)
     return text if len(text) <= SENTENCE else f"{text[:SENTENCE]} … (cut)."
 
 
 def write_error(error: StafetaError) -> bytes:
-    told: dict[str, Any] = {"error": type(error).__name__, "message": sentence(error)}
+    answer: dict[str, Any] = {"error": type(error).__name__, "message": sentence(error)}
     if isinstance(error, OutOfSequence):
-        told["expected"] = error.expected
-    return orjson.dumps(told)
+        answer["expected"] = error.expected
+    return orjson.dumps(answer)

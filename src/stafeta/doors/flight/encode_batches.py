@@ -84,7 +84,7 @@ class BatchEncoder:
                 for start in range(batch.base, batch.end, self._rows):
                     if rows := self._within(min(self._rows, batch.end - start)):
                         part = batch.cut(start, start + rows)
-                        yield self._told(self._made(part), part.last_position, start)
+                        yield self._with_metadata(self._made(part), part.last_position, start)
             return
         positions = pa.concat_arrays([batch.array(POSITION) for batch in found])
         order = pc.sort_indices(positions)
@@ -92,18 +92,18 @@ class BatchEncoder:
         for start in range(0, len(order), self._rows):
             if rows := self._within(min(self._rows, len(order) - start)):
                 last = positions[order[start + rows - 1].as_py()].as_py()
-                yield self._told(self._merged(columns, order.slice(start, rows)), last)
+                yield self._with_metadata(self._merged(columns, order.slice(start, rows)), last)
 
-    def _told(
+    def _with_metadata(
         self, batch: pa.RecordBatch, last: int, offset: int | None = None
     ) -> pa.RecordBatch | tuple[pa.RecordBatch, bytes]:
         """The batch with its metadata: the mark of its last position, and the offset of its first row."""
-        told: dict[str, object] = {}
+        metadata: dict[str, object] = {}
         if self._runs and offset is not None:
-            told["offset"] = offset
+            metadata["offset"] = offset
         if self._mark is not None:
-            told["mark"] = self._mark(last)
-        return (batch, orjson.dumps(told)) if told else batch
+            metadata["mark"] = self._mark(last)
+        return (batch, orjson.dumps(metadata)) if metadata else batch
 
     def _within(self, rows: int) -> int:
         """What the limit leaves of so many rows."""

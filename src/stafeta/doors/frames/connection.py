@@ -166,10 +166,10 @@ class Connection(PushedConnection):
         if self.transport.is_closing():
             return
         assert self._commands.serializer is not None
-        answer, told = topics_frame(self._commands.serializer, self._commands.key, names)
-        if told < len(names):
+        answer, listed = topics_frame(self._commands.serializer, self._commands.key, names)
+        if listed < len(names):
             self._door.warn(
-                "an answer to listTopics has only the topics that fit", told=told, topics=len(names)
+                "an answer to listTopics has only the topics that fit", listed=listed, topics=len(names)
             )
         self.transport.write(answer)
         if self._paused:

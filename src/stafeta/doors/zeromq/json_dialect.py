@@ -47,46 +47,46 @@ _PUBLICATIONS = b'{"type":"ACK","body":{"publications":[%b]%b}}'
 class JsonDialect:
     def read(self, body: bytes) -> Request:
         try:
-            told = orjson.loads(body)
+            fields = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise BadRequest(f"The request is not JSON: {error}.") from None
-        if not isinstance(told, dict):
+        if not isinstance(fields, dict):
             raise BadRequest("The request must be an object.")
-        details = told.get("body")
+        details = fields.get("body")
         if details is None:
             details = {}
         if not isinstance(details, dict):
             raise BadRequest('"body" must be an object.')
-        match told.get("type"):
+        match fields.get("type"):
             case "PUT":
-                return _put(told, details)
+                return _put(fields, details)
             case "GET":
                 return Get(
-                    _word(told, "client_id"),
-                    _word(told, "topic"),
+                    _word(fields, "client_id"),
+                    _word(fields, "topic"),
                     _number(details, "last_publication_id", -MAX_INT),
                     _number(details, "limit", 1) if "limit" in details else None,
                     _wait(details),
                     _mark(details),
                 )
             case "SUB":
-                return Subscribe(_word(told, "client_id"), _word(told, "topic"), _mark(details))
+                return Subscribe(_word(fields, "client_id"), _word(fields, "topic"), _mark(details))
             case "UNSUB":
-                return Unsubscribe(_word(told, "client_id"), _word(told, "topic"))
+                return Unsubscribe(_word(fields, "client_id"), _word(fields, "topic"))
             case "ACK":
-                return _ack(told, details)
+                return _ack(fields, details)
             case "REQUEST_ID":
                 return Login()
             case "TOPICS":
                 return Topics(_word(details, "filter", "#"), _word(details, "after", ""), _lines(details))
             case "WAIT":
-                return Wait(_word(told, "client_id"), _words(details, "topics"), _wait(details))
+                return Wait(_word(fields, "client_id"), _words(details, "topics"), _wait(details))
             case "WATCH":
-                return Watch(_word(told, "client_id"), _words(details, "filters"), _wait(details))
+                return Watch(_word(fields, "client_id"), _words(details, "filters"), _wait(details))
             case "READ":
                 start = _number(details, "from", 1) if "from" in details else None
                 last = _number(details, "last", 1) if start is None else 0
-                return Read(_word(told, "topic"), start, last, _lines(details))
+                return Read(_word(fields, "topic"), start, last, _lines(details))
             case "STATS":
                 return Stats()
             case "CLIENTS":
@@ -97,7 +97,7 @@ class JsonDialect:
                     raise BadRequest('"after" must be a client and a filter.')
                 return Subscriptions((after[0], after[1]), _lines(details), _word(details, "filter", ""))
             case "SKIP":
-                return Skip(_word(told, "topic"), _number(details, "first", 1), _number(details, "last", 1))
+                return Skip(_word(fields, "topic"), _number(details, "first", 1), _number(details, "last", 1))
             case other:
                 raise BadRequest(f'"type" is {shown(other)}; it must be one of {TYPES}.')
 
@@ -170,8 +170,8 @@ def watched(batches: Sequence[Batch]) -> bytes:
     return _PUBLICATIONS % (b",".join([orjson.dumps(publication) for _, publication in found]), b"")
 
 
-def _put(told: dict[str, Any], details: dict[str, Any]) -> Request:
-    topic = _word(told, "topic")
+def _put(fields: dict[str, Any], details: dict[str, Any]) -> Request:
+    topic = _word(fields, "topic")
     kind = Kind.of(details["kind"]) if "kind" in details else Kind.STRING
     if "sequence" in details:
         publications = details.get("publications")
@@ -184,12 +184,12 @@ def _put(told: dict[str, Any], details: dict[str, Any]) -> Request:
         if not isinstance(create, bool):
             raise BadRequest('"create" must be true or false.')
         sequence = _number(details, "sequence", 1)
-        return PutSequence(topic, payloads, kind, _word(told, "client_id"), sequence, create)
+        return PutSequence(topic, payloads, kind, _word(fields, "client_id"), sequence, create)
     if "publication" not in details:
         raise BadRequest('PUT needs "publication" in its body.')
     kind, payload = _payload(details["publication"], kind, details)
     counter = _number(details, "counter", -MAX_INT) if "counter" in details else None
-    return Put(topic, payload, kind, _word(told, "client_id", ""), counter)
+    return Put(topic, payload, kind, _word(fields, "client_id", ""), counter)
 
 
 def _payload(publication: object, kind: Kind, details: dict[str, Any]) -> tuple[Kind, bytes]:
@@ -215,8 +215,8 @@ def _payload(publication: object, kind: Kind, details: dict[str, Any]) -> tuple[
     return kind, payload
 
 
-def _ack(told: dict[str, Any], details: dict[str, Any]) -> Ack:
-    client, topic = _word(told, "client_id"), _word(told, "topic")
+def _ack(fields: dict[str, Any], details: dict[str, Any]) -> Ack:
+    client, topic = _word(fields, "client_id"), _word(fields, "topic")
     if "last_publication_id" in details:
         return Ack(client, topic, None, _number(details, "last_publication_id", -MAX_INT), _mark(details))
     ids = details.get("ids")
@@ -227,8 +227,8 @@ def _ack(told: dict[str, Any], details: dict[str, Any]) -> Ack:
     return Ack(client, topic, ids, mark=_mark(details))
 
 
-def _word(told: dict[str, Any], key: str, default: str | None = None) -> str:
-    value = told.get(key, default)
+def _word(fields: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = fields.get(key, default)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)  # Clients that keep their id as a number send it as one.
     if not isinstance(value, str):
@@ -286,17 +286,17 @@ def _publications(delivery: FetchResult) -> Iterator[dict[str, object]]:
         ids = batch.positions if delivery.by_position else range(batch.base, batch.end)
         columns = batch.payloads, batch.column(KIND), batch.column(TIME)
         for id_, payload, kind, time in zip(ids, *columns, strict=True):
-            told: dict[str, object] = {"id": id_}
+            publication: dict[str, object] = {"id": id_}
             try:
-                told["text"] = payload.decode()
+                publication["text"] = payload.decode()
             except UnicodeDecodeError:
-                told["text"] = b64encode(payload).decode()
-                told["encoding"] = "base64"
-            told["kind"] = _WORDS[kind]
-            told["time"] = _EPOCH + timedelta(microseconds=cast("int", time))
+                publication["text"] = b64encode(payload).decode()
+                publication["encoding"] = "base64"
+            publication["kind"] = _WORDS[kind]
+            publication["time"] = _EPOCH + timedelta(microseconds=cast("int", time))
             if delivery.by_position:
-                told["topic"] = batch.topic
-            yield told
+                publication["topic"] = batch.topic
+            yield publication
 
 
 _WORDS: dict[object, str] = {int(kind): kind.word for kind in Kind}

@@ -276,7 +276,7 @@ def statements(script: str) -> Iterator[str]:
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
+def translating_errors(folder: Path) -> Iterator[None]:
     """Turn errors of SQLite and of files into sentences."""
     try:
         yield

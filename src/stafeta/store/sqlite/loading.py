@@ -29,7 +29,7 @@ from stafeta.store.port import (
     TopicRecord,
 )
 from stafeta.store.sqlite import schema
-from stafeta.store.sqlite.folder import told
+from stafeta.store.sqlite.folder import translating_errors
 from stafeta.store.sqlite.forgotten import Forgotten
 from stafeta.store.sqlite.pages import opened_page
 from stafeta.store.sqlite.reader import load
@@ -238,7 +238,7 @@ class Loading:
     def _since(self, mark: int) -> Iterator[Append]:
         """What was appended after a block. One block at a time: together they may be more than fits into memory."""
         names = {id_: topic.name for id_, topic in self.topics.items()}
-        with told(self._folder):
+        with translating_errors(self._folder):
             for id_, header, *row in self._connection.execute(schema.BLOCKS_AFTER, (mark,)):
                 try:
                     block, runs = load(self._folder, id_, header, *row)
@@ -255,12 +255,12 @@ class Loading:
         self.snapshot.doubtful.update([run.topic for run in runs] or self.topics)
         self.snapshot.lost_positions = BLOCK_MOST
         if runs:
-            self.damage.say(f"{error} It has {_told_runs(runs, self.topics)}.")
+            self.damage.say(f"{error} It has {_listed(runs, self.topics)}.")
 
 
-def _told_runs(runs: Iterable[Run], topics: Mapping[int, TopicRecord]) -> str:
-    told = [f"{run.base} to {run.end - 1} of {topics[run.topic].name!r}" for run in runs]
-    return ", ".join(told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+def _listed(runs: Iterable[Run], topics: Mapping[int, TopicRecord]) -> str:
+    listed = [f"{run.base} to {run.end - 1} of {topics[run.topic].name!r}" for run in runs]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
 def _not_opened(folder: Path, what: str) -> StoreDamaged:

@@ -47,7 +47,7 @@ from stafeta.store.sqlite.folder import (
     migrate,
     new_quarantine,
     sync_folder,
-    told,
+    translating_errors,
 )
 from stafeta.store.sqlite.forgotten import Forgotten
 from stafeta.store.sqlite.loading import BLOCK_MOST
@@ -87,7 +87,7 @@ class Repair:
         self._cursors_lost = False
         self._blocks_lost = log_lost  # so that positions may have been given out that are not known
         self._ends_lost = log_lost  # and offsets
-        self._told: set[str] = set()  # tables are read more than once
+        self._reported: set[str] = set()  # tables are read more than once
         self._last_subscription = 0
 
     def run(self) -> Report:
@@ -151,8 +151,8 @@ class Repair:
 
     def _lost(self, table: str, sentence: str) -> None:
         self._cursors_lost |= table in ("cursor", "topic", "subscription")
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._reported:
+            self._reported.add(sentence)
             self.report.find(sentence)
 
     def _put(self, table: str, rows: Iterable[Sequence[object]]) -> None:
@@ -391,7 +391,7 @@ def examine(
         raise StoreError(f"{folder} is not a data folder: it has no {DATABASE}. Name one with --data.")
     held = lock(folder)
     try:
-        with told(folder):
+        with translating_errors(folder):
             return _examined(folder, reached, repair, advance)
     finally:
         os.close(held)

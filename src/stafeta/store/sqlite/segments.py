@@ -29,7 +29,7 @@ PART = 8  # a body is large that has at least this part of it
 _PLACE = Struct("<qq")
 
 
-class Place(NamedTuple):
+class BodyLocation(NamedTuple):
     """What a row of the database has of a body: all of it, or where it lies."""
 
     segment: int | None
@@ -80,11 +80,11 @@ class Segments:
         self._end = 0
         self._last = max(present(folder), default=0)
 
-    def put(self, bodies: Sequence[Any]) -> list[Place]:
+    def put(self, bodies: Sequence[Any]) -> list[BodyLocation]:
         """Where these bodies are from now on. If it raises, they are nowhere."""
         large = [body for body in bodies if self._is_large(body)]
         if not large or sum(map(len, large)) < self._worth:
-            return [Place(None, body) for body in bodies]
+            return [BodyLocation(None, body) for body in bodies]
         if self._file is None or self._end >= SIZE:
             self._begin()
         assert self._file is not None
@@ -101,13 +101,13 @@ class Segments:
         self._end += sum(map(len, large))
         return list(self._places(bodies, start))
 
-    def _places(self, bodies: Sequence[Any], offset: int) -> Iterator[Place]:
+    def _places(self, bodies: Sequence[Any], offset: int) -> Iterator[BodyLocation]:
         for body in bodies:
             if self._is_large(body):
-                yield Place(self._last, _PLACE.pack(offset, len(body)))
+                yield BodyLocation(self._last, _PLACE.pack(offset, len(body)))
                 offset += len(body)
             else:
-                yield Place(None, body)
+                yield BodyLocation(None, body)
 
     def _is_large(self, body: Any) -> bool:
         return len(body) * PART >= self._worth

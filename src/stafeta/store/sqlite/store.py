@@ -22,7 +22,15 @@ from stafeta.message import Batch
 from stafeta.store.port import Group, Snapshot
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.continuity import Continuity
-from stafeta.store.sqlite.folder import DATABASE, check_version, connect, lock, migrate, sync_log, told
+from stafeta.store.sqlite.folder import (
+    DATABASE,
+    check_version,
+    connect,
+    lock,
+    migrate,
+    sync_log,
+    translating_errors,
+)
 from stafeta.store.sqlite.forgotten import Firsts
 from stafeta.store.sqlite.loading import Loading
 from stafeta.store.sqlite.reader import Reader, check_block
@@ -66,7 +74,7 @@ class SqliteStore:
 
     def _on(self, thread: Worker, call: Callable[[], T]) -> asyncio.Future[T]:
         def work() -> T:
-            with told(self._folder):
+            with translating_errors(self._folder):
                 return call()
 
         return thread.do(work)

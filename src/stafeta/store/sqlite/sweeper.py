@@ -122,12 +122,12 @@ class Sweeper:
                 left -= len(header) + LOOK
                 self._verified = block
                 try:
-                    told = read_header(block, header)
+                    said = read_header(block, header)
                 except StoreDamaged:
                     self._damaged += 1  # loading, or a reader, tells it
                     continue
-                if told.get("segment", segment) != segment:
-                    self._tell(f"stored batch {block} says that it lies in segment {told.get('segment')}")
+                if said.get("segment", segment) != segment:
+                    self._tell(f"stored batch {block} says that it lies in segment {said.get('segment')}")
                 if segment is not None:
                     self._found.add(segment)
                 for gap in continuity.add(runs_of(block, header)):

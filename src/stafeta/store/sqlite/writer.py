@@ -13,14 +13,14 @@ import orjson
 from stafeta.columns import ColumnBatch, joined
 from stafeta.errors import StoreConflict, StoreDamaged
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
-from stafeta.store.blocks import Run, Told, checksum, encode_columns, encode_rows, make_header
+from stafeta.store.blocks import HeaderColumns, Run, checksum, encode_columns, encode_rows, make_header
 from stafeta.store.port import Append, CursorChange, Group, Promotion
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.forgotten import Forgotten
 from stafeta.store.sqlite.recent import RecentRuns
 from stafeta.store.sqlite.seals import opened
-from stafeta.store.sqlite.segments import Place, Segments
+from stafeta.store.sqlite.segments import BodyLocation, Segments
 
 BLOCK_ROWS = 1 << 15
 BLOCK_BYTES = 1 << 20  # of payload; a larger block makes a topic that has little in it dear to read
@@ -36,9 +36,9 @@ class Made(NamedTuple):
 
     id: int
     rows: int
-    told: Told
+    columns: HeaderColumns
     runs: list[Run]
-    body: Any  # a buffer, or the `Place` of one that was put away before
+    body: Any  # a buffer, or the `BodyLocation` of one that was put away before
     body_checksum: int
 
 
@@ -144,13 +144,13 @@ class Writer:
             ends[topic] = (base + count, total, latest)
             runs.append(Run(topic, base, count, block, len(rows), latest, total))
             rows += batch.rows
-        told, body = encode_rows(rows)
-        return Made(block, len(rows), told, runs, body, zlib.crc32(body))
+        columns, body = encode_rows(rows)
+        return Made(block, len(rows), columns, runs, body, zlib.crc32(body))
 
     def _of_columns(self, block: int, topic: int, batch: ColumnBatch, ends: Ends) -> Made:
-        told, body = encode_columns(batch)
+        columns, body = encode_columns(batch)
         run = self._run(block, topic, batch.base, batch.count, batch.latest, batch.size, ends)
-        return Made(block, batch.count, told, [run], body, zlib.crc32(body))
+        return Made(block, batch.count, columns, [run], body, zlib.crc32(body))
 
     def _run(self, block: int, topic: int, base: int, rows: int, time: int, size: int, ends: Ends) -> Run:
         """The one run of a block, at the end of its topic."""
@@ -167,20 +167,24 @@ class Writer:
             raise StoreDamaged(f"Staged batch {promotion.staged} is not in the store any more, or damaged.")
         _, producer, _, _, _, count, size, _, constants, segment, body_checksum = found
         (content,) = self._connection.execute(schema.GET_STAGED_BODY, (promotion.staged,)).fetchone()
-        told = Told(orjson.loads(constants), {})
-        latest = told.constants.pop("latest", promotion.time)
-        told.constants.update(position=promotion.position, producer=producer, counter=None)
-        if told.constants.get("time") == 0:
-            told.constants["time"] = promotion.time
+        columns = HeaderColumns(orjson.loads(constants), {})
+        latest = columns.constants.pop("latest", promotion.time)
+        columns.constants.update(position=promotion.position, producer=producer, counter=None)
+        if columns.constants.get("time") == 0:
+            columns.constants["time"] = promotion.time
         run = self._run(block, promotion.topic, promotion.base, count, latest, size, ends)
         self._connection.execute(schema.DROP_STAGED, (promotion.staged,))
-        return Made(block, count, told, [run], Place(segment, content), body_checksum)
+        return Made(block, count, columns, [run], BodyLocation(segment, content), body_checksum)
 
     def _insert(self, blocks: list[Made]) -> None:
-        bodies = iter(self._segments.put([made.body for made in blocks if not isinstance(made.body, Place)]))
-        for block, rows, told, runs, body, body_checksum in blocks:
-            segment, content = body if isinstance(body, Place) else next(bodies)
-            header = make_header(block, rows, told, [(r[0], r[1], r[2], r[5], r[6]) for r in runs], segment)
+        bodies = iter(
+            self._segments.put([made.body for made in blocks if not isinstance(made.body, BodyLocation)])
+        )
+        for block, rows, columns, runs, body, body_checksum in blocks:
+            segment, content = body if isinstance(body, BodyLocation) else next(bodies)
+            header = make_header(
+                block, rows, columns, [(r[0], r[1], r[2], r[5], r[6]) for r in runs], segment
+            )
             row = (block, header, segment, content, checksum(header, body_checksum))
             self._connection.execute(schema.ADD_BLOCK, row)
             self.written += len(content) + len(header) + 4096
