@@ -9,7 +9,7 @@ from stafeta.config import Config
 from stafeta.config.options import Lake as LakeOptions
 from stafeta.config.options import Pipeline
 from stafeta.pipeline.lake import Lake, files
-from stafeta.pipeline.lake.lake import ARCHIVED, archived_in
+from stafeta.pipeline.lake.archived import ARCHIVED, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, read
@@ -53,4 +53,4 @@ class Archive:
         """Lets the lake say that it has these offsets of topics."""
         table = self.lake.table("messages")
         with table.transaction() as transaction:
-            transaction.set_properties({ARCHIVED: json.dumps(archived_in(table) | said)})
+            transaction.set_properties({ARCHIVED: json.dumps(known_in(table).archived | said)})

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stafeta.pipeline.jobs.auditing import blocks, offsets
 from stafeta.pipeline.jobs.auditing.blocks import Bounds, ranges_of
-from stafeta.pipeline.jobs.auditing.findings import Tally, joined, without
+from stafeta.pipeline.jobs.auditing.findings import Tally
+from stafeta.pipeline.lake.ranges import union, without
 from stafeta.pipeline.lake.tables import TABLES
 
 BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
@@ -215,7 +216,7 @@ def test_ranges_are_joined_and_taken_away(ones: list[tuple[int, int]], others: l
     def members(ranges: Iterable[tuple[int, int]]) -> set[int]:
         return {offset for start, stop in ranges for offset in range(start, stop)}
 
-    merged = joined(ones)
+    merged = union(ones)
     assert members(merged) == members(ones)
     assert all(before[1] < after[0] for before, after in pairwise(merged))
     assert members(without(merged, others)) == members(ones) - members(others)
