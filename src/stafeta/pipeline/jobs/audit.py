@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stafeta.errors import StafetaError, Unsound
-from stafeta.names import check_filter, filters_of, matcher
+from stafeta.names import FLIGHT_PREFIX, check_filter, filters_of, matcher
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.jobs.archive import HOLDER
+from stafeta.pipeline.jobs.archiving.keeper import holder
 from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets
 from stafeta.pipeline.jobs.auditing.blocks import Bounds
 from stafeta.pipeline.jobs.auditing.findings import Finding, Report, Tally
-from stafeta.pipeline.lake.lake import archived_in
+from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.view import matching
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from stafeta.doors.flight.client.listing import SubscriptionInfo, TopicInfo
     from stafeta.pipeline.lake import Lake
 
-ARCHIVE: Final = f"flight/{HOLDER}"  # as the broker knows it
 MOST: Final = 200_000  # blocks of 64 offsets that can be in doubt
 CLOSELY: Final = 10_000  # of them that are looked at row by row
 PRODUCERS: Final = 10_000
@@ -58,21 +57,23 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
     with connect(config.pipeline.broker) as broker:
         cursors_told = _Subscriptions.told(broker, wanted)
         topics = wanted.topics(broker)
-        archived, stored = _lake(spark, lake, wanted)
+        known, stored = _lake(spark, lake, wanted)
         bounds = {
             name: Bounds(
                 name,
-                tuple(archived.get(name, ())),
-                *((topics[name].first, topics[name].next) if name in topics else ()),
+                tuple(known.archived.get(name, ())),
+                *((topics[name].first, topics[name].next) if name in topics else (1, 1)),
+                tuple(known.absent.get(name, ())),
             )
-            for name in sorted({*topics, *archived})
+            for name in sorted({*topics, *known.archived})
         }
         tally, count = Tally(), 0
         if bounds or lake.has("messages"):
             log = _log(spark, config.pipeline.broker, wanted, topics)
             count = _offsets(spark, broker, lake, wanted, stored, log, bounds, tally)
             _counters(spark, stored, log, bounds, tally)
-        found = cursors.standing(cursors_told.subscriptions, archived, ARCHIVE, wanted.topic)
+        archive = FLIGHT_PREFIX + holder(lake) if lake.has("messages") else ""
+        found = cursors.standing(cursors_told.subscriptions, known.done, archive, wanted.topic)
         found += cursors_told.uncovered(broker, wanted)
     return Report(len(bounds), count, (*tally.findings(), *found))
 
@@ -110,15 +111,14 @@ class _Subscriptions(NamedTuple):
         return found
 
 
-def _lake(
-    spark: "SparkSession", lake: "Lake", wanted: Wanted
-) -> tuple[dict[str, list[tuple[int, int]]], "DataFrame"]:
+def _lake(spark: "SparkSession", lake: "Lake", wanted: Wanted) -> tuple[Known, "DataFrame"]:
     """What the lake says that it holds, and what it does, as of one instant."""
     if not lake.has("messages"):
-        return {}, spark.createDataFrame([], TABLES["messages"].columns)
+        return NOTHING, spark.createDataFrame([], TABLES["messages"].columns)
     table = lake.table("messages")
-    archived = {topic: runs for topic, runs in archived_in(table).items() if wanted.topic(topic)}
-    return archived, lake.frame_of(spark, table, "messages").where(matching(wanted.filters))
+    known = known_in(table)
+    known = known.of([topic for topic in known.done if wanted.topic(topic)])
+    return known, lake.frame_of(spark, table, "messages").where(matching(wanted.filters))
 
 
 def _log(spark: "SparkSession", broker: str, wanted: Wanted, topics: "dict[str, TopicInfo]") -> "DataFrame":
@@ -164,7 +164,7 @@ def _offsets(
     now = offsets.Now(
         {name: one.first for name, one in topics.items()},
         {name: one.next for name, one in topics.items()},
-        lake.archived() if lake.has("messages") else {},
+        lake.known().done if lake.has("messages") else {},
     )
     offsets.judge(tally, found, bounds, now)
     offsets.judge_ends(tally, bounds.values(), now)

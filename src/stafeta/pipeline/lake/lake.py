@@ -8,7 +8,9 @@
 4. Nothing that a commit did not name is ever seen. What a killed writer left behind, the job `compact` removes.
 """
 
-from collections.abc import Callable
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,6 +24,7 @@ from pyiceberg.table.snapshots import Operation
 from stafeta.errors import StoreConflict
 from stafeta.pipeline.lake import archived, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known
+from stafeta.pipeline.lake.catalog import LAKE
 from stafeta.pipeline.lake.ranges import Ranges, count, missing
 from stafeta.pipeline.lake.tables import TABLES
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from stafeta.config.options import Lake as Settings
 
+FORMER: Final = "stafeta.former"
 WRITER: Final = "stafeta.writer."
 BATCH: Final = "stafeta.batch"
 _ATTEMPTS: Final = 10
@@ -68,9 +72,38 @@ class Lake:
         """A table as it is now; it is made where it is missing."""
         return catalog.table(self.catalog, self._namespace, name)
 
+    @property
+    def id(self) -> str:
+        """A name for this lake that no other has, nor a copy of it elsewhere. One from before lakes had names has none,
+        until it is given one."""
+        known = self.table("messages").properties.get(LAKE)
+        if known is None:
+            return ""
+        where = f"{known} {self.warehouse} {self._name} {self._namespace}"
+        return hashlib.sha256(where.encode()).hexdigest()[:16]
+
+    def give_id(self) -> bool:
+        """Gives the lake an id if it has none; whether it had none, and `drop_former` was not called since."""
+        if not self.id:
+            new = {LAKE: uuid.uuid4().hex, FORMER: "true"}
+            self._note(lambda table: {} if LAKE in table.properties else new)
+        return FORMER in self.table("messages").properties
+
+    def drop_former(self) -> None:
+        """What was kept for the lake when it had no id is done with."""
+        self._note(lambda table: {FORMER: None} if FORMER in table.properties else {})
+
+    def known(self) -> Known:
+        """What is known of the offsets in `messages`."""
+        return archived.known_in(self.table("messages"))
+
     def archived(self) -> Ranges:
         """The offsets that `messages` holds."""
         return archived_in(self.table("messages"))
+
+    def accept(self, absent: Ranges) -> None:
+        """Notes that these offsets are not in `messages`, and are not waited for."""
+        self._note(lambda table: {ARCHIVED: archived.added(table, Known({}, absent))})
 
     def append(self, name: str, frame: "DataFrame", writer: str, batch: int) -> Written:
         """Adds rows to a table, in a batch of a writer's that counts; nothing where it is there already."""
@@ -160,6 +193,21 @@ class Lake:
         if not urls:
             return spark.createDataFrame([], schema)
         return spark.read.schema(schema).parquet(*urls)
+
+    def _note(self, made: Callable[[Table], Mapping[str, str | None]]) -> None:
+        """Sets properties of `messages`, made of what it has; None takes one away."""
+        table = self.table("messages")
+
+        def change() -> bool:
+            properties = made(table)
+            with table.transaction() as transaction:
+                transaction.set_properties(
+                    {name: told for name, told in properties.items() if told is not None}
+                )
+                transaction.remove_properties(*(name for name, told in properties.items() if told is None))
+            return bool(properties)
+
+        self._committed(table, change)
 
     def _committed(self, table: Table, change: Callable[[], bool]) -> bool:
         """Whether a change was made: it is tried again where somebody else's came between."""

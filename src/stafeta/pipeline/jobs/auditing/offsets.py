@@ -22,7 +22,7 @@ OTHER_LOG: Final = "archived, and beyond the log's end: it is another log"
 
 
 class Now(NamedTuple):
-    """What the log begins and ends with, and what is archived, after all was read."""
+    """What the log begins and ends with, and what is archived, or known to be absent, after all was read."""
 
     first: Mapping[str, int]
     next: Mapping[str, int]
