@@ -82,6 +82,21 @@ def test_what_cannot_be_replayed_is_told(stage: Stage, capsys: pytest.CaptureFix
     assert stage.payloads("copies") == numbered(1, 3)
 
 
+def test_replays_of_two_lakes_under_one_name_are_two(
+    spark: SparkSession, stage: Stage, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    stage.publish("a", numbered(1, 3), step=1)
+    other = Stage(spark, broker, tmp_path / "other")
+    for one in (stage, other):
+        one.archive.take("a")
+        one.run(topic="a", into="copies", name="mine")
+    assert stage.payloads("copies") == numbered(1, 3) * 2
+    other.config = replace(other.config, lake=replace(other.config.lake, namespace="second"))
+    Archive(spark, broker, other.config).take("a")
+    with pytest.raises(ConfigError, match=r"'mine' is one of another lake\. Give this one another --name"):
+        other.run(topic="a", into="copies", name="mine")
+
+
 def test_messages_are_replayed_by_topic_time_and_offset(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +155,7 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(
     # Meanwhile the lake's files become others, and an attempt dies between staging and committing.
     stage.archive.replace(stage.archive.rows().orderBy("payload"))
     with connect(stage.broker) as connection:
-        transaction = connection.transaction("spark/replay/mine")
+        transaction = connection.transaction(f"spark/replay/{stage.archive.lake.id}/mine")
         transaction.write("copies", ["left behind"], part="dead")
     begin = time.monotonic()
     stage.run(**slow)

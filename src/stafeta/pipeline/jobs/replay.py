@@ -57,7 +57,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     if plan is None:
         _say("No message of the lake is asked for.")
         return ()
-    producer = f"{PRODUCER}replay/{name}"
+    producer = f"{PRODUCER}{plan.application(name)}"
     with connect(context.config.pipeline.broker) as broker:
         last = broker.committed(producer)
         done = 0 if last is None else last + 1
@@ -83,8 +83,11 @@ def planned(context: Context, name: str, request: Request) -> Plan | None:
     if not lake.has("messages"):
         raise ConfigError(f"There is nothing in the lake {lake.warehouse}: run the job archive first.")
     notebook = Notebook(lake.warehouse)
+    lake.give_id()
     plan = notebook.read(name)
     if plan is not None:
+        if plan.lake not in ("", lake.id):
+            raise ConfigError(f"The replay {name!r} is one of another lake. Give this one another --name.")
         if plan.request != request:
             raise ConfigError(
                 f"The replay {name!r} was begun with other options: {_difference(plan.request, request)}. Give the "
@@ -101,7 +104,7 @@ def planned(context: Context, name: str, request: Request) -> Plan | None:
     if request.rate != FULL:
         size = min(PACED, max(1, MEMORY * count // max(1, bytes_)))
     cuts, sizes = cut(sampled(messages, size) if count > size else [], count, size)
-    plan = Plan(request, ranges, cuts, sizes, begin)
+    plan = Plan(request, ranges, cuts, sizes, begin, lake.id)
     notebook.write(name, plan)
     return plan
 
@@ -144,7 +147,7 @@ class Replay:
             rows.write.format("stafeta")
             .mode("append")
             .option("broker", self._context.config.pipeline.broker)
-            .option("txnAppId", f"replay/{self._name}")
+            .option("txnAppId", self._plan.application(self._name))
             .option("txnVersion", number * CHUNKS)
             .save()
         )

@@ -44,6 +44,12 @@ class Plan:
     """About how many messages each portion has; all of them together exactly."""
     begin: int
     """The time of the first message."""
+    lake: str = ""
+    """The id of the lake, which a plan of earlier versions does not have."""
+
+    def application(self, name: str) -> str:
+        """Under what the broker knows how far the replay of this name is: another lake's is another replay."""
+        return f"replay/{self.lake}/{name}" if self.lake else f"replay/{name}"
 
     @property
     def messages(self) -> int:
@@ -75,6 +81,7 @@ class Plan:
             tuple(Place(*one) for one in told["cuts"]),
             tuple(told["sizes"]),
             told["begin"],
+            told.get("lake", ""),
         )
 
 
