@@ -159,3 +159,29 @@ def test_planted_faults_of_each_kind_are_found_where_they_are(
         "1 topic, 30 messages: 1 fault\n",
         capsys.readouterr().out,
     )
+
+
+def test_files_that_are_missing_or_cut_are_named_and_so_is_what_was_in_them(
+    spark: SparkSession, forgetful: BrokerProcess, config: Config, archive_of: Archive
+) -> None:
+    files: dict[str, str] = {}  # of the topics
+    with connect(forgetful) as broker:
+        for topic in ("kept", "removed", "cut"):
+            broker.hold(topic, name="somebody", start="earliest")
+            broker.publish(topic, numbered(1, 4))
+            archive_of.take(topic, 4)
+            table = archive_of.lake.table("messages")
+            (files[topic],) = {task.file.file_path for task in table.scan().plan_files()} - {*files.values()}
+    cut, removed = (Path(files[topic].removeprefix("file://")) for topic in ("cut", "removed"))
+    cut.write_bytes(cut.read_bytes()[:-5])
+    removed.unlink()
+    names = {topic: url.removeprefix(f"{table.location()}/") for topic, url in files.items()}
+    found = audit.audit(spark, config, archive_of.lake, "#").findings
+    assert sorted((one.check, one.topic, one.what, one.where) for one in found) == sorted(
+        [
+            ("archive", "cut", offsets.ABSENT, "1-3"),
+            ("archive", "removed", offsets.ABSENT, "1-3"),
+            ("files", "", f"{names['cut']} is not as long as it was", ""),
+            ("files", "", f"{names['removed']} is missing", ""),
+        ]
+    )
