@@ -8,7 +8,6 @@
 """
 
 import json
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -29,20 +28,21 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME: Final = "archive"
+_ACCEPTED: Final = "accepted"  # a figure of the job's reports: how many messages
 _NOTES: Final = "keeper"  # the folder beside Spark's checkpoint
-
-log = logging.getLogger(__name__)
 
 
 def start(context: Context) -> "Sequence[StreamingQuery]":
     lake, pipeline = context.lake, context.config.pipeline
     planned = _planned(context)
-    if planned.lost:
-        if not context.arguments.get("accept_loss"):
-            raise DataLoss(sentence(planned.lost))
-        log.warning("%d messages are lost, and accepted as lost.", count(planned.lost))
+    # What is lost later, before a start after a failure, nobody has accepted.
+    accepting = bool(context.arguments.get("accept_loss")) and _ACCEPTED not in context.figures
+    if planned.lost and not accepting:
+        raise DataLoss(sentence(planned.lost))
     if absent := united(planned.gone, planned.lost):
         lake.accept(absent)
+    if accepting:
+        context.note(**{_ACCEPTED: count(planned.lost)})
     context.spark.dataSource.register(Filing)
     files = context.stream(
         source=Filing.name(),
