@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stafeta.cli import exits
-from stafeta.cli.main import main
+from stafeta.cli.main import main, parser_for
 from stafeta.cli.pipeline_screen import changed, progress
 from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.runner.reports import CONTROL, Report
@@ -85,6 +85,15 @@ def test_help_tells_the_options_of_the_job_that_is_named(capsys: pytest.CaptureF
         with pytest.raises(SystemExit):
             main(["pipeline", "run", *arguments, "--help"])
         assert ("--from-offset" in capsys.readouterr().out) is there
+
+
+def test_the_options_of_several_jobs_are_taken_together() -> None:
+    words = ["pipeline", "run", "archive", "compact", "--accept-loss", "--today"]
+    options = parser_for(words).parse_args(words)
+    assert {name: getattr(options, name) for name in options.of_jobs} == {"accept_loss": True, "today": True}
+    words = ["pipeline", "run", "archive", "rollup"]
+    options = parser_for(words).parse_args(words)
+    assert {name: getattr(options, name) for name in options.of_jobs} == {"accept_loss": False}
 
 
 def test_list_tells_each_job_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:

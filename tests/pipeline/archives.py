@@ -1,26 +1,35 @@
 """Lakes for tests: their configuration, what a topic has put into one, and what nobody should do to one."""
 
 import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from stafeta.config import Config
 from stafeta.config.options import Lake as LakeOptions
 from stafeta.config.options import Pipeline
+from stafeta.pipeline.job import Context
+from stafeta.pipeline.jobs.archive import JOB
 from stafeta.pipeline.lake import Lake, files
-from stafeta.pipeline.lake.lake import ARCHIVED, archived_in
+from stafeta.pipeline.lake.archived import ARCHIVED, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, read
+from tests.waiting import PATIENCE
 
 COLUMNS = ",".join(TABLES["messages"].names)
 
 
-def config_of(broker: BrokerProcess, folder: Path, **pipeline: object) -> Config:
+def config_of(
+    broker: BrokerProcess, folder: Path, *, lake: str = "lake", namespace: str = "stafeta", **pipeline: object
+) -> Config:
     options = {"broker": address(broker), "trigger": 0.0, "grace": 0.0} | pipeline
     return Config(
-        lake=LakeOptions(warehouse=str(folder / "lake")),
+        lake=LakeOptions(warehouse=str(folder / lake), namespace=namespace),
         pipeline=Pipeline(**options),  # type: ignore[arg-type]
     )
 
@@ -53,4 +62,46 @@ class Archive:
         """Lets the lake say that it has these offsets of topics."""
         table = self.lake.table("messages")
         with table.transaction() as transaction:
-            transaction.set_properties({ARCHIVED: json.dumps(archived_in(table) | said)})
+            transaction.set_properties({ARCHIVED: json.dumps(known_in(table).archived | said)})
+
+
+class Archiving:
+    """The job with a checkpoint, to be run again and again."""
+
+    def __init__(self, spark: SparkSession, config: Config, folder: Path) -> None:
+        self.config = config
+        self.lake = Lake(config.lake)
+        self.checkpoint = folder / "checkpoint"
+        self._spark = spark
+
+    def run(self, **arguments: object) -> StreamingQuery:
+        """Archives what is there, and ends."""
+        query = self._start(once=True, **arguments)
+        assert query.awaitTermination(PATIENCE), "the job does not end"
+        return query
+
+    @contextmanager
+    def running(self) -> Iterator[StreamingQuery]:
+        query = self._start(once=False)
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def forget_last_commit(self) -> None:
+        """As if the driver had died just before it noted that the last micro-batch is done."""
+        (commits,) = self.checkpoint.glob("*/commits")
+        last = max((one for one in commits.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name))
+        for one in (last, commits / f".{last.name}.crc"):
+            one.unlink(missing_ok=True)
+
+    def _start(self, *, once: bool, **arguments: object) -> StreamingQuery:
+        context = Context(self._spark, self.config, "archive", str(self.checkpoint), once, arguments)
+        (query,) = JOB.start(context)
+        return query
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copies a catalog over another, or to a new file, whoever has them open."""
+    with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
+        one.backup(other)

@@ -1,62 +1,21 @@
 """The job archive on a real broker: every message into the lake, once, and no sooner out of the log than told."""
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from stafeta.config import Config
 from stafeta.errors import DataLoss
-from stafeta.pipeline.job import Context
-from stafeta.pipeline.jobs.archive import HOLDER, JOB, Keeper
-from stafeta.pipeline.lake import Lake
+from stafeta.pipeline.jobs.archiving.keeper import Keeper, holder
 from tests.brokers import BrokerProcess
-from tests.pipeline.archives import config_of
+from tests.pipeline.archives import Archiving, config_of
 from tests.pipeline.lakes import offsets, whole
 from tests.pipeline.queries import connect, forgetful, in_background, numbered, published
 from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["forgetful"]
-
-
-class Archiving:
-    """The job with a checkpoint, to be run again and again."""
-
-    def __init__(self, spark: SparkSession, config: Config, folder: Path) -> None:
-        self.config = config
-        self.lake = Lake(config.lake)
-        self.checkpoint = folder / "checkpoint"
-        self._spark = spark
-
-    def run(self) -> StreamingQuery:
-        """Archives what is there, and ends."""
-        query = self._start(once=True)
-        assert query.awaitTermination(PATIENCE), "the job does not end"
-        return query
-
-    @contextmanager
-    def running(self) -> Iterator[StreamingQuery]:
-        query = self._start(once=False)
-        try:
-            yield query
-        finally:
-            query.stop()
-
-    def forget_last_commit(self) -> None:
-        """As if the driver had died just before it noted that the last micro-batch is done."""
-        commits = self.checkpoint / "commits"
-        last = max((one for one in commits.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name))
-        for one in (last, commits / f".{last.name}.crc"):
-            one.unlink(missing_ok=True)
-
-    def _start(self, *, once: bool) -> StreamingQuery:
-        (query,) = JOB.start(Context(self._spark, self.config, "archive", str(self.checkpoint), once))
-        return query
 
 
 @pytest.fixture
@@ -160,14 +119,15 @@ def test_what_is_archived_is_collected_after_the_grace_period_and_not_before(
     spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path
 ) -> None:
     archiving = Archiving(spark, config_of(forgetful, tmp_path, grace=3600.0), tmp_path)
+    name = holder(archiving.lake)
     with connect(forgetful) as connection:
-        connection.hold("#", name=HOLDER, start="earliest")  # or it would be gone before the job begins
+        connection.hold("#", name=name, start="earliest")  # or it would be gone before the job begins
     published(forgetful, upb__hall=numbered(1, 5))
     archiving.run()
     lake = archiving.lake
 
     def floor() -> int:
-        return connection.cursors("#", name=HOLDER)["upb/hall"]
+        return connection.cursors("#", name=name)["upb/hall"]
 
     def keeper() -> Keeper:  # a new one for each run of the job
         return Keeper(lake, archiving.config.pipeline.broker, ["#"], 3600.0, str(tmp_path / "keeper"))
@@ -195,8 +155,9 @@ def test_a_broker_that_is_away_is_told_later(
     spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path
 ) -> None:
     archiving = Archiving(spark, config_of(forgetful, tmp_path, grace=3600.0), tmp_path)
+    name = holder(archiving.lake)
     with connect(forgetful) as connection:
-        connection.hold("#", name=HOLDER, start="earliest")
+        connection.hold("#", name=name, start="earliest")
         connection.publish("upb/hall", numbered(1, 5))
     archiving.run()
     keeper = Keeper(archiving.lake, archiving.config.pipeline.broker, ["#"], 0.0, str(tmp_path / "keeper"))
@@ -207,7 +168,7 @@ def test_a_broker_that_is_away_is_told_later(
             keeper.acknowledge(connection, 2e10)
     with connect(forgetful) as connection:
         keeper.acknowledge(connection, 2e10)
-        assert connection.cursors("#", name=HOLDER) == {"upb/hall": 6}
+        assert connection.cursors("#", name=name) == {"upb/hall": 6}
 
 
 def test_the_running_job_lets_the_broker_collect(
@@ -215,15 +176,15 @@ def test_the_running_job_lets_the_broker_collect(
 ) -> None:
     archiving = Archiving(spark, config_of(forgetful, tmp_path, grace=0.0), tmp_path)
     with archiving.running():
-        wait_until(lambda: _holds(forgetful))
+        wait_until(lambda: _holds(forgetful, holder(archiving.lake)))
         published(forgetful, upb__hall=numbered(1, 5), upb__lab=["1"])
         wait_until(lambda: first(forgetful, "upb/hall") == 6 and first(forgetful, "upb/lab") == 2)
     assert offsets(archiving.lake) == {"upb/hall": whole(1, 5), "upb/lab": [1]}
 
 
-def _holds(broker: BrokerProcess) -> bool:
+def _holds(broker: BrokerProcess, name: str) -> bool:
     with connect(broker) as connection:
-        return any(one.client.endswith(HOLDER) for one in connection.subscriptions())
+        return any(one.client == f"flight/{name}" for one in connection.subscriptions())
 
 
 def test_a_log_that_was_replaced_is_told_and_not_taken_for_the_old_one(
@@ -233,12 +194,12 @@ def test_a_log_that_was_replaced_is_told_and_not_taken_for_the_old_one(
     with BrokerProcess(tmp_path / "first", doors=("flight",)) as broker:
         archiving = Archiving(spark, config_of(broker, tmp_path), tmp_path)
         with connect(broker) as connection:
-            connection.hold("#", name=HOLDER, start="earliest")
+            connection.hold("#", name=holder(archiving.lake), start="earliest")
         published(broker, upb__hall=numbered(1, 5))
         archiving.run()
     with BrokerProcess(tmp_path / "second", doors=("flight",)) as broker:
         with connect(broker) as connection:
-            connection.hold("#", name=HOLDER, start="earliest")
+            connection.hold("#", name=holder(archiving.lake), start="earliest")
         published(broker, upb__hall=["another"])
         for checkpoint in ("checkpoint", "new checkpoint"):
             again = Archiving(spark, config_of(broker, tmp_path), tmp_path)

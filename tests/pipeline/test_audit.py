@@ -16,6 +16,7 @@ from stafeta.config import Config
 from stafeta.errors import InvalidName, Unsound
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive, audit
+from stafeta.pipeline.jobs.archiving.keeper import holder
 from stafeta.pipeline.jobs.auditing import offsets
 from stafeta.store.sqlite.seals import seal
 from tests.brokers import BrokerProcess
@@ -90,14 +91,14 @@ def plant(forgetful: BrokerProcess, archive_of: Archive) -> None:
     """A topic for each fault, of which the lake has the messages 1 to 20 and the log 1 to 30, unless it is said."""
     topics = ["sound", "doubled", "removed", "changed", "counted", "more", "less", "gap", "cursor"]
     with connect(forgetful) as broker:
-        broker.hold("#", name=archive.HOLDER, start="earliest")
+        broker.hold("#", name=holder(archive_of.lake), start="earliest")
         for topic in topics:
             broker.hold(topic, name="somebody", start="earliest")
             with broker.producer(topic, name="p") as producer:
                 producer.send_many(numbered(1, 30))
         archive_of.take("#", 21)
         for topic, done in (("sound", 11), ("counted", 21), ("gap", 25)):
-            broker.acknowledge("#", {topic: done}, name=archive.HOLDER)
+            broker.acknowledge("#", {topic: done}, name=holder(archive_of.lake))
             dropped(broker, topic, done)
     rows = archive_of.rows().where("NOT (topic = 'removed' AND offset BETWEEN 5 AND 7)")
     rows = rows.withColumn("payload", sf.expr("if(topic = 'changed' AND offset = 12, X'00', payload)"))
@@ -136,7 +137,7 @@ def test_planted_faults_of_each_kind_are_found_where_they_are(
     assert exits.code_of(caught.value) == 1
     *found, summary = map(json.loads, capsys.readouterr().out.splitlines())
     assert summary == {"topics": 10, "messages": 270, "faults": 9, "sound": False}
-    somebody, holder = "flight/somebody on ", "flight/pipeline/archive on #"
+    somebody, archiver = "flight/somebody on ", f"flight/{holder(archive_of.lake)} on #"
     assert [(one["check"], one["topic"], one["what"], one["where"]) for one in found] == [
         ("agreement", "changed", offsets.UNLIKE, [[12, 13]]),
         ("archive", "less", offsets.UNSAID, [[15, 21]]),
@@ -145,7 +146,7 @@ def test_planted_faults_of_each_kind_are_found_where_they_are(
         ("counters", "counted", "a counter of producer 'flight/p' again", [[12, 13]]),
         ("offsets", "doubled", offsets.LAKE_TWICE, [[1, 21]]),
         ("offsets", "gap", offsets.GAP, [[21, 25]]),
-        ("cursors", "gap", f"{holder} is done with what is not archived", [[21, 25]]),
+        ("cursors", "gap", f"{archiver} is done with what is not archived", [[21, 25]]),
         ("cursors", "counted", f"{somebody}counted waits for what the log has no more", [[10, 21]]),
     ]
     assert [one["count"] for one in found] == [1, 6, 5, 3, 1, 20, 4, 4, 11]
@@ -157,4 +158,30 @@ def test_planted_faults_of_each_kind_are_found_where_they_are(
         f"agreement  changed  {offsets.UNLIKE}  12 +1\n"
         "1 topic, 30 messages: 1 fault\n",
         capsys.readouterr().out,
+    )
+
+
+def test_files_that_are_missing_or_cut_are_named_and_so_is_what_was_in_them(
+    spark: SparkSession, forgetful: BrokerProcess, config: Config, archive_of: Archive
+) -> None:
+    files: dict[str, str] = {}  # of the topics
+    with connect(forgetful) as broker:
+        for topic in ("kept", "removed", "cut"):
+            broker.hold(topic, name="somebody", start="earliest")
+            broker.publish(topic, numbered(1, 4))
+            archive_of.take(topic, 4)
+            table = archive_of.lake.table("messages")
+            (files[topic],) = {task.file.file_path for task in table.scan().plan_files()} - {*files.values()}
+    cut, removed = (Path(files[topic].removeprefix("file://")) for topic in ("cut", "removed"))
+    cut.write_bytes(cut.read_bytes()[:-5])
+    removed.unlink()
+    names = {topic: url.removeprefix(f"{table.location()}/") for topic, url in files.items()}
+    found = audit.audit(spark, config, archive_of.lake, "#").findings
+    assert sorted((one.check, one.topic, one.what, one.where) for one in found) == sorted(
+        [
+            ("archive", "cut", offsets.ABSENT, "1-3"),
+            ("archive", "removed", offsets.ABSENT, "1-3"),
+            ("files", "", f"{names['cut']} is not as long as it was", ""),
+            ("files", "", f"{names['removed']} is missing", ""),
+        ]
     )

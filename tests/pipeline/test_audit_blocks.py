@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stafeta.pipeline.jobs.auditing import blocks, offsets
 from stafeta.pipeline.jobs.auditing.blocks import Bounds, ranges_of
-from stafeta.pipeline.jobs.auditing.findings import Tally, joined, without
+from stafeta.pipeline.jobs.auditing.findings import Tally
+from stafeta.pipeline.lake.ranges import union, without
 from stafeta.pipeline.lake.tables import TABLES
 
 BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
@@ -57,11 +58,12 @@ class Planted:
         log: Iterable[Row] = (),
         said: Iterable[tuple[int, int]] | None = (),
         held: tuple[int, int] = (1, 1),
+        absent: Iterable[tuple[int, int]] = (),
     ) -> None:
         self._lake += lake
         self._log += log
         if said is not None:
-            self.bounds[name] = Bounds(name, tuple(said), *held)
+            self.bounds[name] = Bounds(name, tuple(said), *held, tuple(absent))
 
     def found(self, **now: Any) -> list[tuple[str, str, str, int]]:
         """Topic, what, where and how many."""
@@ -76,7 +78,7 @@ class Planted:
             offsets.judge_rows(tally, blocks.doubtful_rows(lake, log, bounds, doubtful, 10_000))
         first = {name: one.first for name, one in self.bounds.items()}
         end = {name: one.next for name, one in self.bounds.items() if one.next > 1}
-        archived = {name: one.said for name, one in self.bounds.items()}
+        archived = {name: (*one.said, *one.absent) for name, one in self.bounds.items()}
         after = offsets.Now(
             first | now.get("first", {}), end | now.get("next", {}), archived | now.get("archived", {})
         )
@@ -95,19 +97,21 @@ def planted(spark: SparkSession) -> Planted:
 
 
 def test_what_is_sound_is_found_sound(planted: Planted) -> None:
-    def topic(name: str, lake: tuple[int, int], log: tuple[int, int]) -> None:
+    def topic(name: str, lake: tuple[int, int], log: tuple[int, int], *absent: tuple[int, int]) -> None:
         said = [lake] if lake[0] < lake[1] else []
-        planted.topic(name, lake=rows(name, lake), log=rows(name, log), said=said, held=log)
+        planted.topic(name, lake=rows(name, lake), log=rows(name, log), said=said, held=log, absent=absent)
 
     topic("log only", (1, 1), (5, 200))
     topic("lake only", (1, 130), (1, 1))
     topic("lake then log", (1, 100), (100, 150))
-    topic("both", (3, 100), (70, 131))
+    topic("both", (3, 100), (70, 131), (1, 3))
+    topic("accepted", (1, 50), (70, 100), (50, 70))
+    topic("gone before", (1, 1), (1_000_000_000, 1_000_000_010), (1, 1_000_000_000))
     topic("nothing", (1, 1), (1, 1))
     topic("lake ahead of the log's look", (1, 90), (50, 80))
     ahead = {"next": {"lake ahead of the log's look": 95}}
     assert planted.found(**ahead) == []
-    assert planted.messages == 195 + 129 + 149 + 128 + 89
+    assert planted.messages == 195 + 129 + 149 + 128 + 79 + 10 + 89
 
 
 def test_each_kind_of_fault_is_found_where_it_is(planted: Planted) -> None:
@@ -215,7 +219,7 @@ def test_ranges_are_joined_and_taken_away(ones: list[tuple[int, int]], others: l
     def members(ranges: Iterable[tuple[int, int]]) -> set[int]:
         return {offset for start, stop in ranges for offset in range(start, stop)}
 
-    merged = joined(ones)
+    merged = union(ones)
     assert members(merged) == members(ones)
     assert all(before[1] < after[0] for before, after in pairwise(merged))
     assert members(without(merged, others)) == members(ones) - members(others)

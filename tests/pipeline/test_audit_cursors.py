@@ -56,8 +56,15 @@ def test_the_archive_is_done_only_with_what_is_archived() -> None:
     assert told(52, client=ARCHIVE) == [(f"{ARCHIVE} on # is done with what is not archived", "50-51")]
     new = CursorInfo("new", 1, (), 1, 8)
     ahead = CursorInfo("ahead", 5, (), 1, 8)
-    (found,) = standing([SubscriptionInfo(ARCHIVE, "#", (new, ahead))], {}, ARCHIVE, every)
-    assert (found.topic, found.where, found.count) == ("ahead", "1-4", 4)
+    gap = CursorInfo("gap", 9, (), 1, 12)
+    lost = CursorInfo("lost", 5, (), 5, 8)
+    archived = {"gap": [(1, 4), (6, 12)]}
+    found = standing([SubscriptionInfo(ARCHIVE, "#", (new, ahead, gap, lost))], archived, ARCHIVE, every)
+    assert [(one.topic, one.where, one.count) for one in found] == [
+        ("ahead", "1-4", 4),
+        ("gap", "4-5", 2),
+        ("lost", "1-4", 4),
+    ]
 
 
 def test_a_topic_that_is_not_wanted_is_not_looked_at() -> None:

@@ -12,7 +12,7 @@ from stafeta.config import Config
 from stafeta.config.options import Compact
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.compact import JOB, Saved, compact, grouped, told
-from stafeta.pipeline.lake import Lake, files
+from stafeta.pipeline.lake import Lake, archived, files
 from stafeta.pipeline.lake.tables import TABLES
 from tests.pipeline.lakes import (
     added,
@@ -49,6 +49,18 @@ def compacted(
     spark: SparkSession, lake: Lake, *, keep: float = DAY, size: int = SIZE, later: float = 0.0
 ) -> Saved:
     return compact(spark, lake, "messages", size=size, keep=keep, until=TODAY, now=time.time() + later)
+
+
+def test_what_the_lake_says_to_have_stays_however_old_it_is(spark: SparkSession, lake: Lake) -> None:
+    for number in range(3):
+        lake.archive(frame(spark, run("a", 1 + number, 2 + number) + run("b", 1, 9)), "archive", number)
+    table = lake.table("messages")
+    for url in archived.urls(table):
+        os.utime(files.place(url)[1], (1.0, 1.0))
+    compacted(spark, lake, keep=0.0, later=DAY)
+    archived._read.cache_clear()
+    assert archived.urls(table) <= {url for url, _, _ in files.found(table.location())}
+    assert lake.archived() == {"a": [(1, 4)], "b": [(1, 9)]}
 
 
 def test_small_files_become_large_ones_and_readers_go_on(spark: SparkSession, lake: Lake) -> None:

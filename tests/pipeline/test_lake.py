@@ -1,6 +1,5 @@
 """Tables that Spark writes and pyiceberg commits: each batch once, whoever else commits, and readable by others."""
 
-import json
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,8 @@ from pyspark.sql import SparkSession
 from stafeta.config.options import Lake as Settings
 from stafeta.errors import ConfigError, StoreConflict
 from stafeta.pipeline.lake import Lake, Written, files
-from stafeta.pipeline.lake.lake import ARCHIVED, archived_in
+from stafeta.pipeline.lake.archived import ARCHIVED, Known, known_in
+from stafeta.pipeline.lake.archived import added as listed
 from stafeta.pipeline.lake.tables import TABLES
 from tests.pipeline.lakes import (
     BEGIN,
@@ -132,18 +132,13 @@ def test_a_batch_that_others_come_before_is_added_after_them(
 def _archived_elsewhere(where: Settings, rows: Any) -> None:
     """What another process archives, unless it has."""
     table = Lake(where).table("messages")
-    told = archived_in(table)
+    told = known_in(table).archived
     topic, (first, *_, last) = rows.column("topic")[0].as_py(), rows.column("offset").to_pylist()
     if any(start <= first < end for start, end in told.get(topic, [])):
         return
     with table.transaction() as transaction:
         added(transaction, rows)
-        runs = [*told.get(topic, []), (first, last + 1)]
-        transaction.set_properties({ARCHIVED: json.dumps(told | {topic: _met(runs)})})
-
-
-def _met(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [(runs[0][0], runs[-1][1])] if len(runs) == 2 and runs[0][1] == runs[1][0] else runs
+        transaction.set_properties({ARCHIVED: listed(table, Known({topic: [(first, last + 1)]}, {}))})
 
 
 def test_writers_side_by_side_lose_nothing(spark: SparkSession, lake: Lake) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.errors import Unsound
-from stafeta.pipeline.lake.files import Ranges, joined, ranges
-from stafeta.pipeline.lake.lake import merged, missing
+from stafeta.pipeline.lake.files import joined, ranges
+from stafeta.pipeline.lake.ranges import Ranges, count, first_missing, missing, united
 
 numbers = st.sets(st.integers(1, 40))
 by_topic = st.dictionaries(st.sampled_from("abc"), numbers)
@@ -57,11 +57,17 @@ def test_nothing_is_missing_of_what_is_known_and_all_of_what_is_not(found: dict[
     assert missing(ranges_of(found), {}) == ranges_of(found)
 
 
-@given(numbers, numbers)
-def test_ranges_are_merged_with_others(known: set[int], more: set[int]) -> None:
-    new = more - known
-    made = merged(ranges_of({"a": known}).get("a", []), ranges_of({"a": new}).get("a", []))
-    assert made == ranges_of({"a": known | new}).get("a", [])
+@given(by_topic, by_topic)
+def test_ranges_are_united_with_others(known: dict[str, set[int]], more: dict[str, set[int]]) -> None:
+    both = {topic: known.get(topic, set()) | more.get(topic, set()) for topic in {*known, *more}}
+    assert united(ranges_of(known), ranges_of(more)) == ranges_of(both)
+    assert count(ranges_of(both)) == sum(map(len, both.values()))
+
+
+@given(numbers, st.integers(1, 40))
+def test_the_first_that_is_missing_is_the_lowest_that_is_not_there(known: set[int], start: int) -> None:
+    expected = next(one for one in range(start, 100) if one not in known)
+    assert first_missing(ranges_of({"a": known}).get("a", []), start) == expected
 
 
 @given(by_topic, st.integers(1, 30), st.randoms())

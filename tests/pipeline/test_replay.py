@@ -83,6 +83,21 @@ def test_what_cannot_be_replayed_is_told(stage: Stage, capsys: pytest.CaptureFix
     assert stage.payloads("copies") == numbered(1, 3)
 
 
+def test_replays_of_two_lakes_under_one_name_are_two(
+    spark: SparkSession, stage: Stage, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    stage.publish("a", numbered(1, 3), step=1)
+    other = Stage(spark, broker, tmp_path / "other")
+    for one in (stage, other):
+        one.archive.take("a")
+        one.run(topic="a", into="copies", name="mine")
+    assert stage.payloads("copies") == numbered(1, 3) * 2
+    other.config = replace(other.config, lake=replace(other.config.lake, namespace="second"))
+    Archive(spark, broker, other.config).take("a")
+    with pytest.raises(ConfigError, match=r"'mine' is one of another lake\. Give this one another --name"):
+        other.run(topic="a", into="copies", name="mine")
+
+
 def test_messages_are_replayed_by_topic_time_and_offset(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as sf
 from stafeta.config import Config
 from stafeta.errors import ConfigError
 from stafeta.pipeline import messages, readings, register
+from stafeta.pipeline import view as looked
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive
 from stafeta.pipeline.view import COLUMNS, READINGS
@@ -202,6 +203,47 @@ def test_a_log_that_was_replaced_doubles_nothing(
             *(("a", str(number)) for number in range(1, 6)),
             ("b", "new"),
         ]
+
+
+# --- where lake and log do not simply follow on one another
+
+
+def test_what_the_lake_lacks_is_read_from_the_log_wherever_it_lies(
+    spark: SparkSession, broker: BrokerProcess, config: Config, archived: Archived
+) -> None:
+    published(broker, a=numbered(1, 12), b=numbered(1, 4), whole=numbered(1, 3))
+    archived.take("a", 1, 3)
+    archived.take("a", 5, 7)
+    archived.take("a", 9, 11)
+    archived.take("b", 3, 5)  # without its beginning
+    archived.take("whole", 1, 4)
+    assert seen(messages(spark, config)) == seen(read(spark, broker, "#"))
+    assert sorted(row["text"] for row in messages(spark, config, columns=["text"]).collect()) == sorted(
+        numbered(1, 12) + numbered(1, 4) + numbered(1, 3)
+    )
+    assert offsets(messages(spark, config, subscribe="b")) == {"b": [1, 2, 3, 4]}
+
+
+def test_a_topic_that_comes_between_the_looks_at_log_and_lake_is_there_once(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    config: Config,
+    archived: Archived,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    published(broker, old=numbered(1, 3), other__old=["1"])
+    look = looked._topics
+
+    def born(*given: Any) -> Any:
+        found = look(*given)
+        if "new" not in found:
+            published(broker, new=numbered(1, 4), other__new=["1"])
+            archived.take("new", 1, 4)
+            archived.take("other/new", 1, 2)
+        return found
+
+    monkeypatch.setattr(looked, "_topics", born)
+    assert offsets(messages(spark, config, subscribe="+")) == {"old": [1, 2, 3], "new": [1, 2, 3, 4]}
 
 
 # --- while everything goes on

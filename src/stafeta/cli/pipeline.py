@@ -109,6 +109,7 @@ class _JobParser(Parser):
     def _add_options(self, words: Sequence[str]) -> None:
         from stafeta.pipeline.jobs.options import OPTIONS
 
+        added: list[str] = []
         for name in dict.fromkeys(_before_options(words)):
             if name in OPTIONS:
                 group = self.add_argument_group(f"options of {name}")
@@ -116,7 +117,8 @@ class _JobParser(Parser):
                     OPTIONS[name](group)
                 except argparse.ArgumentError:
                     self._refuse(words)
-                self.set_defaults(of_jobs=[action.dest for action in group._group_actions])
+                added += [action.dest for action in group._group_actions]
+                self.set_defaults(of_jobs=added)
 
     def _refuse(self, words: Sequence[str]) -> NoReturn:
         self.error(f"{' and '.join(_before_options(words))} have options of the same name; run one at a time")

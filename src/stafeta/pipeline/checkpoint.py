@@ -3,6 +3,7 @@ all."""
 
 import json
 import uuid
+from contextlib import suppress
 from typing import Any, Final
 
 from pyarrow import fs
@@ -40,6 +41,16 @@ def write(folder: str, name: str, what: dict[str, Any]) -> None:
     with system.open_output_stream(draft) as stream:
         stream.write(json.dumps(what).encode())
     system.move(draft, f"{path}/{name}")
+
+
+def fresh(folder: str, keep: str) -> str:
+    """A new folder in this one, for a checkpoint that begins anew. All others in it go, but for one."""
+    system, path = place(folder)
+    for one in system.get_file_info(fs.FileSelector(path, allow_not_found=True)):
+        if one.base_name != keep:
+            with suppress(OSError):  # a query that is being stopped still writes to it
+                (system.delete_file if one.is_file else system.delete_dir)(one.path)
+    return f"{folder}/{uuid.uuid4().hex}"
 
 
 def remove(folder: str) -> None:

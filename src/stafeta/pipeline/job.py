@@ -82,10 +82,13 @@ class Context:
                 reader = reader.option(name, _text(value))
         return reader.load()
 
-    def start(self, writer: "DataStreamWriter", part: str = "") -> "StreamingQuery":
-        """Starts a query of the job: of its only one, or of a part that has a name."""
+    def start(
+        self, writer: "DataStreamWriter", part: str = "", *, checkpoint: str | None = None
+    ) -> "StreamingQuery":
+        """Starts a query of the job: of its only one, or of a part that has a name. Its checkpoint is the job's, or in
+        it, if no other is given."""
         name = f"{self.name}/{part}" if part else self.name
-        place = f"{self.checkpoint}/{part}" if part else self.checkpoint
+        place = checkpoint or (f"{self.checkpoint}/{part}" if part else self.checkpoint)
         writer = writer.queryName(name).option("checkpointLocation", place)
         if self.once:
             writer = writer.trigger(availableNow=True)

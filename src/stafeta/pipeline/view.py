@@ -1,22 +1,23 @@
 """One table over lake and log.
 
-1. The lake up to the offset that is archived, the log after it: no gap and no overlap, also while the archive goes on
-   and the broker collects. What is archived stays in the log for a grace period (`pipeline.grace`); a query that takes
-   longer and misses something fails, and says so.
+1. What the lake has is read from the lake, everything else from the log: no gap and no overlap, also while the archive
+   goes on and the broker collects. What is archived stays in the log for a grace period (`pipeline.grace`); a query
+   that takes longer and misses something fails, and says so.
 2. A DataFrame is a snapshot: of the lake as of when it is made, of the log as of when it is first used.
 """
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
 
 from stafeta.errors import ConfigError
-from stafeta.names import filters_of, pattern_of
+from stafeta.names import filters_of, matcher, pattern_of
 from stafeta.pipeline.lake import Lake
-from stafeta.pipeline.lake.lake import archived_in
+from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
+from stafeta.pipeline.lake.ranges import Ranges, first_missing, without
 from stafeta.pipeline.lake.tables import TABLES
 
 if TYPE_CHECKING:
@@ -106,43 +107,55 @@ def _stored(
     """The columns of the table `messages`, of lake and log. Of the log, those that are not named are null."""
     # The broker first: what it has collected by then is in the lake that is looked at afterwards.
     filters = filters_of(subscribe)
-    topics = _topics(config, filters) if log else []
+    topics = _topics(config, filters) if log else {}
     lake = Lake(config.lake)
-    ends: dict[str, int] = {}
+    known = NOTHING
     frames = []
     if lake.has("messages"):
         table = lake.table("messages")
-        ends = {topic: runs[-1][1] for topic, runs in archived_in(table).items()}
+        known = known_in(table)
         past = lake.frame_of(spark, table, "messages")
         frames.append(past if subscribe in ("#", "*") else past.where(matching(filters)))
     if log:
-        starts = {one.topic: _start(one, ends.get(one.topic, one.first)) for one in topics}
-        frames.append(_live(spark, config, subscribe, names, starts))
+        frames.append(_live(spark, config, subscribe, names, topics, known))
     if not frames:
         return spark.createDataFrame([], TABLES["messages"].columns)
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
-def _topics(config: "Config", filters: Iterable[str]) -> "list[TopicInfo]":
+def _topics(config: "Config", filters: Iterable[str]) -> "dict[str, TopicInfo]":
     from stafeta import connect
 
     with connect(config.pipeline.broker) as broker:
-        found = {topic.topic: topic for one in filters for topic in broker.topics(one)}
-    return list(found.values())
+        return {topic.topic: topic for one in filters for topic in broker.topics(one)}
 
 
 def _live(
-    spark: "SparkSession", config: "Config", subscribe: str, names: Sequence[str], starts: dict[str, int]
+    spark: "SparkSession",
+    config: "Config",
+    subscribe: str,
+    names: Sequence[str],
+    topics: "Mapping[str, TopicInfo]",
+    known: Known,
 ) -> "DataFrame":
-    """What is in the log from these offsets on. They are all named: what is gone when it is read is missed, not passed
-    over."""
+    """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log may
+    have got since it was asked: what is gone when it is read is missed, not passed over."""
+    starts = starts_of(filters_of(subscribe), topics, known)
+    again = {  # what the lake has after a gap
+        topic: later
+        for topic, start in starts.items()
+        if (later := [run for run in known.archived.get(topic, ()) if run[1] > start])
+    }
+    read = dict.fromkeys((*names, *(("topic", "offset") if again else ())))
     options = {
         "broker": config.pipeline.broker,
         "subscribe": subscribe,
-        "columns": ",".join(names),
+        "columns": ",".join(read),
         "startingOffsets": json.dumps(starts) if starts else "earliest",
     }
     frame = spark.read.format("stafeta").options(**options).load()
+    if again:
+        frame = _except(frame, again)
     types = TABLES["messages"].types
     return frame.select(
         *(
@@ -152,12 +165,31 @@ def _live(
     )
 
 
-def _start(topic: "TopicInfo", end: int) -> int:
-    """Where the log is read from: after what is archived. The lake, which was looked at later, may be ahead of what the
-    broker has told."""
-    if topic.first > end:
-        logger.warning("The messages %d to %d of topic %s are gone.", end, topic.first - 1, topic.topic)
-    return max(topic.first, end)
+def starts_of(filters: Iterable[str], topics: "Mapping[str, TopicInfo]", known: Known) -> dict[str, int]:
+    """Where the log is read from: each topic's first offset that it may have and the lake lacks."""
+    matches = [matcher(one) for one in filters]
+    done = known.done
+    starts = {}
+    for name in sorted({*topics, *(topic for topic in done if any(one(topic) for one in matches))}):
+        if name not in topics:
+            starts[name] = first_missing(done[name])
+            continue
+        first, archived = topics[name].first, known.archived.get(name, [])
+        starts[name] = first_missing(archived, first)
+        if archived:
+            for start, stop in without([(1, first)] if first > 1 else [], done[name]):
+                logger.warning("The messages %d to %d of topic %s are gone.", start, stop - 1, name)
+    return starts
+
+
+def _except(frame: "DataFrame", ranges: Ranges) -> "DataFrame":
+    """The messages without these offsets."""
+    rows = [(topic, [*runs]) for topic, runs in ranges.items()]
+    spark: Any = frame.sparkSession
+    others = spark.createDataFrame(rows, "topic string, runs array<struct<start: bigint, stop: bigint>>")
+    inside = "exists(runs, one -> offset >= one.start AND offset < one.stop)"
+    joined = frame.join(sf.broadcast(others), "topic", "left")
+    return joined.where(f"runs IS NULL OR NOT {inside}").drop("runs")
 
 
 def matching(filters: Iterable[str]) -> "Column":

@@ -132,8 +132,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         wanted = []
         new: Mapping[str, int] = end.get(NEW_TOPICS, {})
-        for name, stop in end.items():
+        for name in sorted(end):  # files that are made of them are in order
             if name != NEW_TOPICS:
+                stop = end[name]
                 begin = new.get(name, start.get(name, 1))
                 if begin < stop:
                     wanted.append(Range(name, begin, stop))

@@ -9,21 +9,22 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stafeta.errors import StafetaError, Unsound
-from stafeta.names import check_filter, filters_of, matcher
+from stafeta.names import FLIGHT_PREFIX, check_filter, filters_of, matcher
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.jobs.archive import HOLDER
-from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets
+from stafeta.pipeline.jobs.archiving.keeper import holder
+from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets, stored
 from stafeta.pipeline.jobs.auditing.blocks import Bounds
 from stafeta.pipeline.jobs.auditing.findings import Finding, Report, Tally
-from stafeta.pipeline.lake.lake import archived_in
+from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.view import matching
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from stafeta.config import Config
     from stafeta.pipeline.lake import Lake
 
-ARCHIVE: Final = f"flight/{HOLDER}"  # as the broker knows it
 MOST: Final = 200_000  # blocks of 64 offsets that can be in doubt
 CLOSELY: Final = 10_000  # of them that are looked at row by row
 PRODUCERS: Final = 10_000
@@ -58,21 +58,23 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
     with connect(config.pipeline.broker) as broker:
         cursors_told = _Subscriptions.told(broker, wanted)
         topics = wanted.topics(broker)
-        archived, stored = _lake(spark, lake, wanted)
+        known, archived, wrong = _lake(spark, lake, wanted)
         bounds = {
             name: Bounds(
                 name,
-                tuple(archived.get(name, ())),
-                *((topics[name].first, topics[name].next) if name in topics else ()),
+                tuple(known.archived.get(name, ())),
+                *((topics[name].first, topics[name].next) if name in topics else (1, 1)),
+                tuple(known.absent.get(name, ())),
             )
-            for name in sorted({*topics, *archived})
+            for name in sorted({*topics, *known.archived})
         }
         tally, count = Tally(), 0
         if bounds or lake.has("messages"):
             log = _log(spark, config.pipeline.broker, wanted, topics)
-            count = _offsets(spark, broker, lake, wanted, stored, log, bounds, tally)
-            _counters(spark, stored, log, bounds, tally)
-        found = cursors.standing(cursors_told.subscriptions, archived, ARCHIVE, wanted.topic)
+            count = _offsets(spark, broker, lake, wanted, archived, log, bounds, tally)
+            _counters(spark, archived, log, bounds, tally)
+        archive = FLIGHT_PREFIX + holder(lake) if lake.has("messages") else ""
+        found = [*wrong, *cursors.standing(cursors_told.subscriptions, known.done, archive, wanted.topic)]
         found += cursors_told.uncovered(broker, wanted)
     return Report(len(bounds), count, (*tally.findings(), *found))
 
@@ -112,13 +114,25 @@ class _Subscriptions(NamedTuple):
 
 def _lake(
     spark: "SparkSession", lake: "Lake", wanted: Wanted
-) -> tuple[dict[str, list[tuple[int, int]]], "DataFrame"]:
-    """What the lake says that it holds, and what it does, as of one instant."""
+) -> tuple[Known, "DataFrame", Sequence[Finding]]:
+    """What the lake says that it holds, and what it does, as of one instant; and which of its files are broken."""
     if not lake.has("messages"):
-        return {}, spark.createDataFrame([], TABLES["messages"].columns)
+        return NOTHING, spark.createDataFrame([], TABLES["messages"].columns), ()
     table = lake.table("messages")
-    archived = {topic: runs for topic, runs in archived_in(table).items() if wanted.topic(topic)}
-    return archived, lake.frame_of(spark, table, "messages").where(matching(wanted.filters))
+    known = known_in(table)
+    known = known.of([topic for topic in known.done if wanted.topic(topic)])
+    if wrong := stored.broken(table):
+        messages = _sound(spark, table, wrong)
+    else:
+        messages = lake.frame_of(spark, table, "messages")
+    return known, messages.where(matching(wanted.filters)), tuple(stored.findings(table, wrong))
+
+
+def _sound(spark: "SparkSession", table: "Table", wrong: Collection[str]) -> "DataFrame":
+    """What is in the files that are not broken."""
+    columns = TABLES["messages"].columns
+    urls = [task.file.file_path for task in table.scan().plan_files() if task.file.file_path not in wrong]
+    return spark.read.schema(columns).parquet(*urls) if urls else spark.createDataFrame([], columns)
 
 
 def _log(spark: "SparkSession", broker: str, wanted: Wanted, topics: "dict[str, TopicInfo]") -> "DataFrame":
@@ -142,14 +156,14 @@ def _offsets(
     broker: "Connection",
     lake: "Lake",
     wanted: Wanted,
-    stored: "DataFrame",
+    archived: "DataFrame",
     log: "DataFrame",
     bounds: dict[str, Bounds],
     tally: Tally,
 ) -> int:
     """Adds what is wrong with offsets and contents; returns how many messages there are."""
     frame = blocks.bounds_frame(spark, bounds.values())
-    found = blocks.told(blocks.blocks(stored, log, frame), MOST + len(bounds))
+    found = blocks.told(blocks.blocks(archived, log, frame), MOST + len(bounds))
     if len(found) == MOST + len(bounds):
         raise StafetaError(
             f"More than {MOST:,} times 64 offsets are in doubt: look at some of the topics at a time (--topic)."
@@ -158,13 +172,13 @@ def _offsets(
         (one.topic, one.block) for one in found if one.block is not None and (one.twice or one.unlike)
     ]
     if doubtful:
-        rows = blocks.doubtful_rows(stored, log, frame, doubtful[:CLOSELY], MOST)
+        rows = blocks.doubtful_rows(archived, log, frame, doubtful[:CLOSELY], MOST)
         offsets.judge_rows(tally, rows)
     topics = wanted.topics(broker)
     now = offsets.Now(
         {name: one.first for name, one in topics.items()},
         {name: one.next for name, one in topics.items()},
-        lake.archived() if lake.has("messages") else {},
+        lake.known().done if lake.has("messages") else {},
     )
     offsets.judge(tally, found, bounds, now)
     offsets.judge_ends(tally, bounds.values(), now)
@@ -172,10 +186,10 @@ def _offsets(
 
 
 def _counters(
-    spark: "SparkSession", stored: "DataFrame", log: "DataFrame", bounds: dict[str, Bounds], tally: Tally
+    spark: "SparkSession", archived: "DataFrame", log: "DataFrame", bounds: dict[str, Bounds], tally: Tally
 ) -> None:
     frame = blocks.bounds_frame(spark, bounds.values())
-    messages: Any = stored.select(*counters.COLUMNS).union(
+    messages: Any = archived.select(*counters.COLUMNS).union(
         blocks.unarchived(log, frame).select(*counters.COLUMNS)
     )
     producers = counters.producers_in_doubt(messages, PRODUCERS)

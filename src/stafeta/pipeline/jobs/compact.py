@@ -21,7 +21,7 @@ from pyiceberg.table import Table
 
 from stafeta.errors import Unsound
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.lake import Lake, files
+from stafeta.pipeline.lake import Lake, archived, files
 from stafeta.pipeline.lake.tables import TABLES
 
 if TYPE_CHECKING:
@@ -176,6 +176,7 @@ def _sweep(table: Table, dropped: set[str], before: float) -> tuple[int, int]:
 
 def _referenced(table: Table) -> set[str]:
     known = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    known |= archived.urls(table)
     manifests: dict[str, Any] = {}
     for snapshot in table.snapshots():
         known.add(snapshot.manifest_list)

@@ -5,6 +5,14 @@ from collections.abc import Callable
 from typing import Final
 
 
+def archive(parser: argparse._ArgumentGroup) -> None:
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="go on without messages that are neither in the lake nor in the log",
+    )
+
+
 def audit(parser: argparse._ArgumentGroup) -> None:
     parser.add_argument(
         "--topic", metavar="FILTER", default="", help="look at these topics (those of pipeline.subscribe)"
@@ -39,6 +47,7 @@ def compact(parser: argparse._ArgumentGroup) -> None:
 
 
 OPTIONS: Final[dict[str, Callable[[argparse._ArgumentGroup], None]]] = {
+    "archive": archive,
     "audit": audit,
     "replay": replay,
     "compact": compact,

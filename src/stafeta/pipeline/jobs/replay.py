@@ -83,8 +83,11 @@ def planned(context: Context, name: str, request: Request) -> Plan | None:
     if not lake.has("messages"):
         raise ConfigError(f"There is nothing in the lake {lake.warehouse}: run the job archive first.")
     notebook = Notebook(lake.warehouse)
+    lake.give_id()
     plan = notebook.read(name)
     if plan is not None:
+        if plan.lake not in ("", lake.id):
+            raise ConfigError(f"The replay {name!r} is one of another lake. Give this one another --name.")
         if plan.request != request:
             raise ConfigError(
                 f"The replay {name!r} was begun with other options: {_difference(plan.request, request)}. Give the "
@@ -101,7 +104,7 @@ def planned(context: Context, name: str, request: Request) -> Plan | None:
     if request.rate != FULL:
         size = min(PACED, max(1, MEMORY * count // max(1, bytes_)))
     cuts, sizes = cut(sampled(messages, size) if count > size else [], count, size)
-    notebook.write(name, Plan(request, ranges, cuts, sizes, begin, str(table.metadata.table_uuid)))
+    notebook.write(name, Plan(request, ranges, cuts, sizes, begin, lake.id))
     return notebook.read(name)  # where another program has begun it too, the last plan counts
 
 

@@ -1,6 +1,7 @@
 """Where the lake's tables are listed: an SQLite file beside them, or any catalog that pyiceberg is configured for."""
 
 import threading
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ from stafeta.errors import ConfigError
 from stafeta.pipeline.lake.tables import TABLES
 
 FILE: Final = "catalog.db"
+LAKE: Final = "stafeta.lake"
+"""The property of `messages` that tells one lake from another."""
 _PATIENCE: Final = 60.0  # seconds that a writer waits for another
 _catalogs: dict[tuple[str, str], Catalog] = {}
 _lock = threading.Lock()
@@ -86,7 +89,7 @@ def table(catalog: Catalog, namespace: str, name: str) -> Table:
             definition.schema(),
             partition_spec=definition.partition_spec(),
             sort_order=definition.sort_order(),
-            properties=definition.settings(),
+            properties=definition.settings() | ({LAKE: uuid.uuid4().hex} if name == "messages" else {}),
         )
     except TableAlreadyExistsError:  # somebody else was quicker
         return catalog.load_table(identifier)

@@ -13,13 +13,11 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from stafeta.errors import Unsound
+from stafeta.pipeline.lake.ranges import Ranges
 from stafeta.pipeline.lake.tables import Definition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-Ranges = dict[str, list[tuple[int, int]]]
-"""By topic, offsets from the first up to, not including, the second of each pair; in order, and apart."""
 
 _DAY: Final = "__day"
 _DAYS: Final = (

@@ -3,16 +3,17 @@
 1. An append is one commit: files, who wrote them, and the number of the writer's batch. It is repeated at will: a batch
    that is in the table is not added again.
 2. The archive goes by offsets: a message that is in `messages` is not added again, whoever read it, and whenever. The
-   offsets that are there stand in the table's property `stafeta.archived`, changed by the same commit.
+   same commit says which offsets are there (`stafeta.pipeline.lake.archived`).
 3. A table that is added to each second would remember each of these commits: it keeps the last of them.
 4. Nothing that a commit did not name is ever seen. What a killed writer left behind, the job `compact` removes.
 """
 
-import json
+import hashlib
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
@@ -21,8 +22,10 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from stafeta.errors import StoreConflict
-from stafeta.pipeline.lake import catalog, files
-from stafeta.pipeline.lake.files import Ranges
+from stafeta.pipeline.lake import archived, catalog, files
+from stafeta.pipeline.lake.archived import ARCHIVED, Known
+from stafeta.pipeline.lake.catalog import LAKE
+from stafeta.pipeline.lake.ranges import Ranges, count, missing
 from stafeta.pipeline.lake.tables import TABLES
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
 
     from stafeta.config.options import Lake as Settings
 
-ARCHIVED: Final = "stafeta.archived"
+FORMER: Final = "stafeta.former"
 WRITER: Final = "stafeta.writer."
 BATCH: Final = "stafeta.batch"
 _ATTEMPTS: Final = 10
@@ -69,9 +72,38 @@ class Lake:
         """A table as it is now; it is made where it is missing."""
         return catalog.table(self.catalog, self._namespace, name)
 
+    @property
+    def id(self) -> str:
+        """A name for this lake that no other has, nor a copy of it elsewhere. One from before lakes had names has none,
+        until it is given one."""
+        known = self.table("messages").properties.get(LAKE)
+        if known is None:
+            return ""
+        where = f"{known} {self.warehouse} {self._name} {self._namespace}"
+        return hashlib.sha256(where.encode()).hexdigest()[:16]
+
+    def give_id(self) -> bool:
+        """Gives the lake an id if it has none; whether it had none, and `drop_former` was not called since."""
+        if not self.id:
+            new = {LAKE: uuid.uuid4().hex, FORMER: "true"}
+            self._note(lambda table: {} if LAKE in table.properties else new)
+        return FORMER in self.table("messages").properties
+
+    def drop_former(self) -> None:
+        """What was kept for the lake when it had no id is done with."""
+        self._note(lambda table: {FORMER: None} if FORMER in table.properties else {})
+
+    def known(self) -> Known:
+        """What is known of the offsets in `messages`."""
+        return archived.known_in(self.table("messages"))
+
     def archived(self) -> Ranges:
         """The offsets that `messages` holds."""
         return archived_in(self.table("messages"))
+
+    def accept(self, absent: Ranges) -> None:
+        """Notes that these offsets are not in `messages`, and are not waited for."""
+        self._note(lambda table: {ARCHIVED: archived.added(table, Known({}, absent))})
 
     def append(self, name: str, frame: "DataFrame", writer: str, batch: int) -> Written:
         """Adds rows to a table, in a batch of a writer's that counts; nothing where it is there already."""
@@ -115,19 +147,17 @@ class Lake:
 
         def change() -> bool:
             nonlocal fresh
-            known = archived_in(table)
-            fresh = missing(new, known)
+            fresh = missing(new, archived.known_in(table, new).archived)
             if fresh != new:
                 return False
-            told = {**known, **{topic: merged(known.get(topic, []), runs) for topic, runs in new.items()}}
+            told = archived.added(table, Known(new, {}))
             with table.transaction() as transaction:
                 transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
-                transaction.set_properties({ARCHIVED: json.dumps(told, separators=(",", ":"))})
+                transaction.set_properties({ARCHIVED: told})
             return True
 
         if self._committed(table, change):
-            rows = sum(stop - start for runs in new.values() for start, stop in runs)
-            return Written(rows, len(urls))
+            return Written(count(new), len(urls))
         written = Written(0, 0)
         if fresh:
             messages = spark.read.schema(TABLES["messages"].columns).parquet(*urls)
@@ -164,6 +194,21 @@ class Lake:
             return spark.createDataFrame([], schema)
         return spark.read.schema(schema).parquet(*urls)
 
+    def _note(self, made: Callable[[Table], Mapping[str, str | None]]) -> None:
+        """Sets properties of `messages`, made of what it has; None takes one away."""
+        table = self.table("messages")
+
+        def change() -> bool:
+            properties = made(table)
+            with table.transaction() as transaction:
+                transaction.set_properties(
+                    {name: told for name, told in properties.items() if told is not None}
+                )
+                transaction.remove_properties(*(name for name, told in properties.items() if told is None))
+            return bool(properties)
+
+        self._committed(table, change)
+
     def _committed(self, table: Table, change: Callable[[], bool]) -> bool:
         """Whether a change was made: it is tried again where somebody else's came between."""
         for _ in range(_ATTEMPTS):
@@ -196,32 +241,8 @@ def _forget(table: Table) -> None:
 
 
 def archived_in(table: Table) -> Ranges:
-    told: Mapping[str, Any] = json.loads(table.properties.get(ARCHIVED, "{}"))
-    return {topic: [(start, end) for start, end in runs] for topic, runs in told.items()}
-
-
-def merged(known: list[tuple[int, int]], new: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Offsets of a topic, with others that are not among them."""
-    return files.joined(("", start, end) for start, end in [*known, *new]).get("", [])
-
-
-def missing(wanted: Ranges, known: Ranges) -> Ranges:
-    """What of the one is not in the other."""
-    made: Ranges = {}
-    for topic, runs in wanted.items():
-        left = []
-        for start, end in runs:
-            for first, last in known.get(topic, []):
-                if last <= start or first >= end:
-                    continue
-                if first > start:
-                    left.append((start, first))
-                start = max(start, last)
-            if start < end:
-                left.append((start, end))
-        if left:
-            made[topic] = left
-    return made
+    """The offsets that `messages`, as it was looked up, holds."""
+    return archived.known_in(table).archived
 
 
 def _only(frame: "DataFrame", ranges: Ranges) -> "DataFrame":

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as sf
 
+from stafeta.pipeline.lake.ranges import first_missing
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -21,8 +23,8 @@ _PIECE: Final = 1 << 20  # blocks that are made of one row
 _EXPECTED, _LAKE, _LOG = 0, 1, 2
 _BITS: Final = ("absent", "unsaid", "lost", "gap")
 _BOUNDS: Final = (
-    "topic string, said array<struct<start: bigint, stop: bigint>>, log_from bigint, log_to bigint, "
-    "lowest bigint, newest bigint"
+    "topic string, said array<struct<start: bigint, stop: bigint>>, "
+    "absent array<struct<start: bigint, stop: bigint>>, log_from bigint, log_to bigint, lowest bigint, newest bigint"
 )
 # Whether a message of one side should be on the other as well.
 _SHARED: Final = {
@@ -33,17 +35,18 @@ _SHARED: Final = {
 
 class Bounds(NamedTuple):
     """What there should be of a topic: `said` to be archived by the lake, and held by the log, from `first` up to, not
-    including, `next`; both 1 where it holds nothing."""
+    including, `next`; both 1 where it holds nothing. Together they have everything that is not `absent`."""
 
     topic: str
     said: tuple[tuple[int, int], ...] = ()
     first: int = 1
     next: int = 1
+    absent: tuple[tuple[int, int], ...] = ()
 
     @property
     def lowest(self) -> int:
-        ranges = [one for one in (*self.said, (self.first, self.next)) if one[0] < one[1]]
-        return min((start for start, _ in ranges), default=1)
+        """The first offset that there should be: of what was never archived, the log's first."""
+        return first_missing(self.absent) if self.said or self.absent else self.first
 
     @property
     def newest(self) -> int:
@@ -78,7 +81,9 @@ class DoubtfulRow(NamedTuple):
 
 
 def bounds_frame(spark: "SparkSession", bounds: Iterable[Bounds]) -> "DataFrame":
-    rows = [(one.topic, [*one.said], one.first, one.next, one.lowest, one.newest) for one in bounds]
+    rows = [
+        (one.topic, [*one.said], [*one.absent], one.first, one.next, one.lowest, one.newest) for one in bounds
+    ]
     return spark.createDataFrame(rows, _BOUNDS)
 
 
@@ -95,7 +100,8 @@ def blocks(lake: "DataFrame", log: "DataFrame", bounds: "DataFrame") -> "DataFra
     )
     masks = _with(held, bounds).selectExpr(
         "*",
-        f"aggregate(said, 0L, (bits, one) -> bits | {_mask('one.start', 'one.stop')}) AS said_bits",
+        f"{_masks('said')} AS said_bits",
+        f"{_masks('absent')} AS absent_bits",
         f"{_mask('log_from', 'log_to')} AS held_bits",
         f"{_mask('lowest', 'newest')} AS whole_bits",
     )
@@ -108,7 +114,7 @@ def blocks(lake: "DataFrame", log: "DataFrame", bounds: "DataFrame") -> "DataFra
         "said_bits & ~lake_bits AS absent",
         "lake_bits & ~said_bits AS unsaid",
         "held_bits & ~log_bits AS lost",
-        "whole_bits & ~(lake_bits | log_bits) AS gap",
+        "whole_bits & ~(lake_bits | log_bits | absent_bits) AS gap",
     )
     wrong = f"twice OR unlike OR {' OR '.join(f'{name} != 0' for name in _BITS)}"
     return (
@@ -213,8 +219,12 @@ def _with(frame: "DataFrame", bounds: "DataFrame") -> "DataFrame":
     rows = frame.join(sf.broadcast(bounds), "topic", "left")
     return rows.withColumns(
         {name: sf.expr(f"coalesce({name}, {value})") for name, value in defaults.items()}
-        | {"said": sf.expr("coalesce(said, array())")}
+        | {name: sf.expr(f"coalesce({name}, array())") for name in ("said", "absent")}
     )
+
+
+def _masks(ranges: str) -> str:
+    return f"aggregate({ranges}, 0L, (bits, one) -> bits | {_mask('one.start', 'one.stop')})"
 
 
 def _mask(start: str, stop: str) -> str:

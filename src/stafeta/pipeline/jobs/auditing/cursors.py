@@ -12,6 +12,7 @@ from typing import Final
 from stafeta.clients.flight.listing import CursorInfo, SubscriptionInfo
 from stafeta.names import matcher
 from stafeta.pipeline.jobs.auditing.findings import Finding, Ranges
+from stafeta.pipeline.lake.ranges import without
 
 CHECK: Final = "cursors"
 Archived = Mapping[str, Sequence[tuple[int, int]]]
@@ -23,8 +24,8 @@ def standing(
     archive: str,
     wanted: Callable[[str], bool],
 ) -> list[Finding]:
-    """Rules 1, 2 and 4, on topics that are wanted. `archived` is at least as new as the subscriptions; `archive` is the
-    client that holds what is not archived."""
+    """Rules 1, 2 and 4, on topics that are wanted. `archived`, with what is known to be absent, is at least as new as
+    the subscriptions; `archive` is the client that holds what is not archived."""
     found = []
     for subscription in subscriptions:
         for cursor in subscription.cursors:
@@ -79,10 +80,10 @@ def _cursor(subscription: SubscriptionInfo, cursor: CursorInfo) -> list[Finding]
 def _ahead(
     subscription: SubscriptionInfo, cursor: CursorInfo, archived: Sequence[tuple[int, int]]
 ) -> list[Finding]:
-    end = archived[-1][1] if archived else cursor.first
-    if cursor.floor <= end or cursor.floor > cursor.next:
+    if not 1 < cursor.floor <= cursor.next:
         return []
-    return [_finding(subscription, cursor.topic, "is done with what is not archived", ((end, cursor.floor),))]
+    ahead = tuple(without([(1, cursor.floor)], archived))
+    return [_finding(subscription, cursor.topic, "is done with what is not archived", ahead)] if ahead else []
 
 
 def _finding(subscription: SubscriptionInfo, topic: str, what: str, ranges: Ranges) -> Finding:

@@ -1,9 +1,11 @@
 """What an audit has found wrong, and how it is told."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
+
+from stafeta.pipeline.lake.ranges import union
 
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 """Offsets, from the first up to, not including, the second of each pair."""
@@ -93,36 +95,9 @@ class Tally:
     def findings(self) -> list[Finding]:
         made = []
         for (check, topic, what), ranges in sorted(self._found.items()):
-            merged = joined(ranges)
+            merged = tuple(union(ranges))
             made.append(Finding(check, topic, what, merged, sum(stop - start for start, stop in merged)))
         return made
-
-
-def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """The same offsets, in order and in as few ranges as can be."""
-    made: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if made and start <= made[-1][1]:
-            made[-1] = made[-1][0], max(stop, made[-1][1])
-        else:
-            made.append((start, stop))
-    return tuple(made)
-
-
-def without(ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The offsets of these ranges that are not in those."""
-    left = []
-    taken = joined(others)
-    for start, stop in ranges:
-        for low, high in taken:
-            if high <= start or low >= stop:
-                continue
-            if low > start:
-                left.append((start, low))
-            start = high
-        if start < stop:
-            left.append((start, stop))
-    return left
 
 
 def counted(count: int, what: str) -> str:

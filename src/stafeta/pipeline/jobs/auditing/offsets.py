@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from stafeta.pipeline.jobs.auditing.blocks import Block, Bounds, DoubtfulRow, ranges_of
-from stafeta.pipeline.jobs.auditing.findings import Tally, without
+from stafeta.pipeline.jobs.auditing.findings import Tally
+from stafeta.pipeline.lake.ranges import without
 
 GAP: Final = "in neither lake nor log"
 LOST: Final = "missing from the log"
@@ -21,7 +22,7 @@ OTHER_LOG: Final = "archived, and beyond the log's end: it is another log"
 
 
 class Now(NamedTuple):
-    """What the log begins and ends with, and what is archived, after all was read."""
+    """What the log begins and ends with, and what is archived, or known to be absent, after all was read."""
 
     first: Mapping[str, int]
     next: Mapping[str, int]

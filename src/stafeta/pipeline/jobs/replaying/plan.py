@@ -47,7 +47,7 @@ class Plan:
     begin: int
     """The time of the first message."""
     lake: str = ""
-    """The id of the table that it was made for; plans had none at first."""
+    """The id of the lake, which a plan of earlier versions does not have."""
 
     @property
     def producer(self) -> str:
@@ -55,8 +55,8 @@ class Plan:
         and another plan, made after one was removed, are other producers: their portions are not these."""
         if not self.lake:
             return ""
-        told = json.dumps(asdict(self), sort_keys=True).encode()
-        return "/" + blake2b(told, digest_size=8).hexdigest()
+        content = json.dumps(asdict(self), sort_keys=True).encode()
+        return "/" + blake2b(content, digest_size=8).hexdigest()
 
     @property
     def messages(self) -> int:

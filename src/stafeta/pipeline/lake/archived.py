@@ -1,0 +1,161 @@
+"""Which offsets of each topic are in the table `messages`, and which never will be.
+
+1. They are in *lists*: JSON files in the table's folder that are written once and never changed. The table's property
+   `stafeta.archived` names those that count, so that one commit changes files and offsets together.
+2. A commit writes a list of what it adds. It takes the lists before it that are not much longer into its own, so that
+   each is more than twice as long as the next: there are few, and a commit writes about as much as it adds.
+3. The data files are what counts. A list that is gone or damaged is made again from them.
+4. Before there were lists the property had the offsets themselves. It is read as before, and becomes a list with the
+   next commit.
+"""
+
+import json
+import logging
+import os
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from pyarrow import fs
+from pyiceberg.table import Table
+
+from stafeta.pipeline.lake import files
+from stafeta.pipeline.lake.ranges import Ranges, total, united
+
+ARCHIVED: Final = "stafeta.archived"
+_FOLDER: Final = "archived"
+
+log = logging.getLogger(__name__)
+
+
+class Known(NamedTuple):
+    """What is known of topics' offsets."""
+
+    archived: Ranges
+    """They are in the table."""
+    absent: Ranges
+    """They are not, and nobody waits for them: gone before the archive began, or accepted as lost."""
+
+    @property
+    def done(self) -> Ranges:
+        """What the archive need not read."""
+        return united(self.archived, self.absent)
+
+    def and_(self, other: "Known") -> "Known":
+        return Known(united(self.archived, other.archived), united(self.absent, other.absent))
+
+    def of(self, topics: Collection[str]) -> "Known":
+        """Of these topics alone."""
+        some = ({topic: one[topic] for topic in topics if topic in one} for one in self)
+        return Known(*some)
+
+
+NOTHING: Final = Known({}, {})
+
+
+class _List(NamedTuple):
+    name: str
+    length: int
+    """How many ranges are in it."""
+
+
+def known_in(table: Table, topics: Collection[str] | None = None) -> Known:
+    """What is known of all topics, or of some, which is quicker."""
+    made = NOTHING
+    for one in _lists(table):
+        made = made.and_(one if topics is None else one.of(topics))
+    return made
+
+
+def added(table: Table, new: Known) -> str:
+    """Writes a list of what a commit is to add; returns the property that the commit is to set."""
+    told = _property(table)
+    entries: list[_List] = []
+    try:
+        if isinstance(told, dict):
+            new = _old(told).and_(new)
+        else:
+            entries = [_List(*one) for one in told]
+            while entries and entries[-1].length <= 2 * _length(new):
+                new = _read(_url(table, entries[-1].name)).and_(new)
+                entries.pop()
+            for one in entries:  # they can be read
+                _read(_url(table, one.name))
+    except (OSError, ValueError) as error:
+        new, entries = _again(table, error).and_(new), []
+    name = f"{uuid.uuid4().hex}.json"
+    _write(_url(table, name), json.dumps(new._asdict(), separators=(",", ":")).encode())
+    return json.dumps([*entries, _List(name, _length(new))], separators=(",", ":"))
+
+
+def urls(table: Table) -> set[str]:
+    """The lists that the table has."""
+    told = _property(table)
+    return set() if isinstance(told, dict) else {_url(table, name) for name, _ in told}
+
+
+def _lists(table: Table) -> Iterator[Known]:
+    told = _property(table)
+    if isinstance(told, dict):
+        return iter([_old(told)])
+    try:
+        return iter([_read(_url(table, name)) for name, _ in told])
+    except (OSError, ValueError) as error:
+        return iter([_again(table, error)])
+
+
+def _property(table: Table) -> Any:
+    return json.loads(table.properties.get(ARCHIVED, "[]"))
+
+
+def _old(told: Mapping[str, Any]) -> Known:
+    return _begun(_ranges(told))
+
+
+def _begun(archived: Ranges) -> Known:
+    """What is known of topics that say what is archived alone: what is before it was gone when the archive began."""
+    return Known(archived, {topic: [(1, runs[0][0])] for topic, runs in archived.items() if runs[0][0] > 1})
+
+
+def _again(table: Table, error: Exception) -> Known:
+    log.warning("A list of what is archived cannot be read (%s): the lake's files are read instead.", error)
+    return _begun(files.ranges(task.file.file_path for task in table.scan().plan_files()))
+
+
+@lru_cache(maxsize=64)
+def _read(url: str) -> Known:
+    system, path = files.place(url)
+    with system.open_input_stream(path) as stream:
+        told = json.loads(stream.read())
+    try:
+        return Known(*(_ranges(told[name]) for name in Known._fields))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ValueError(f"{url} is no list of offsets") from None
+
+
+def _ranges(told: Mapping[str, Any]) -> Ranges:
+    return {topic: [(int(start), int(stop)) for start, stop in runs] for topic, runs in told.items()}
+
+
+def _length(known: Known) -> int:
+    return total(known.archived) + total(known.absent)
+
+
+def _url(table: Table, name: str) -> str:
+    return f"{table.location()}/{_FOLDER}/{name}"
+
+
+def _write(url: str, data: bytes) -> None:
+    """Writes a file that is on the disk before anybody names it."""
+    system, path = files.place(url)
+    system.create_dir(path.rpartition("/")[0], recursive=True)
+    with system.open_output_stream(path) as stream:
+        stream.write(data)
+    if isinstance(system, fs.LocalFileSystem):
+        for one in (path, os.path.dirname(path)):
+            descriptor = os.open(one, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
