@@ -200,7 +200,6 @@ DROP_SUBSCRIPTION = "DELETE FROM subscription WHERE id = ?"
 DROP_CURSORS_OF = "DELETE FROM cursor WHERE subscription = ?"
 DROP_ACKED_OF = "DELETE FROM acked WHERE subscription = ?"
 SET_CURSOR = _put("cursor", "floor")
-DROP_CURSOR = "DELETE FROM cursor WHERE subscription = ? AND topic = ?"
 DROP_ACKED = "DELETE FROM acked WHERE subscription = ? AND topic = ?"
 DROP_ACKED_AT = "DELETE FROM acked WHERE subscription = ? AND topic = ? AND start = ?"
 SET_ACKED = _put("acked", "stop")
