@@ -60,7 +60,9 @@ class Model:
 
     def subscribe(self, client: str, filter_: str, firsts: dict[str, int] | None = None) -> None:
         """`firsts` are the first offsets that topics hold, for one that begins with the earliest."""
-        held = [m for m in self.log if firsts and m[1] >= firsts.get(m[0], m[1] + 1) and matches(filter_, m[0])]
+        held = [
+            m for m in self.log if firsts and m[1] >= firsts.get(m[0], m[1] + 1) and matches(filter_, m[0])
+        ]
         self.pending.setdefault((client, filter_), held)
         if not any(sign in filter_ for sign in "+#*"):
             self.topics.add(filter_)

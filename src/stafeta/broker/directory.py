@@ -67,10 +67,11 @@ class Directory:
                     found.append(topic)
                     if len(found) == limit:
                         return found
+            if len(portion) > portions.FEW:
+                await asyncio.sleep(0)
             if len(portion) < portions.PORTION:
                 return found
             start, first = portion[-1], False
-            await asyncio.sleep(0)
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)

@@ -14,6 +14,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from stafeta.broker import portions
+from stafeta.broker.portions import in_portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import Lagging, StoreDamaged
 from stafeta.message import Batch
@@ -241,6 +243,8 @@ class Feed:
         if self._joining:
             self._asked = True
             return []
+        if len(self._ready) > portions.PORTION:
+            return None  # others get their turn meanwhile
         log = self._broker.log
         share = self._share(size, overhead)
         for topic in list(self._ready):
@@ -265,7 +269,7 @@ class Feed:
         # What is committed while the topics are read one after the other comes after all that was there before.
         limit = self._broker.visible_position
         share = self._share(size, overhead)
-        for topic in list(self._ready):
+        async for topic in in_portions(list(self._ready)):
             if topic not in self._ahead:
                 sent = self._sent.get(topic)
                 start, stop = self._wanted(topic)
@@ -277,7 +281,7 @@ class Feed:
                 if self._sent.get(topic) != sent:
                     return []  # a subscription came or went meanwhile: begin again
                 self._keep(topic, stop, batches)
-        found = self._in_turn(limit)
+        found = await self._in_portions(limit)
         if not found and self._untold:
             raise self._untold.pop()
         return found
@@ -327,26 +331,31 @@ class Feed:
     def _in_turn(self, limit: int) -> list[Batch]:
         """Of what was read ahead all that comes before anything still to be read: positions below the limit."""
         for topic, batches in self._ahead.items():
-            if batches[-1].end < topic.visible:
-                limit = min(limit, batches[-1].last_position + 1)
-        found: list[Batch] = []
-        for topic, batches in list(self._ahead.items()):
-            whole = 0
-            while whole < len(batches) and batches[whole].last_position < limit:
-                whole += 1
-            due, left = batches[:whole], batches[whole:]
-            if left:
-                batch = left[0]
-                middle = batch.base + bisect_right(batch.positions, limit - 1)
-                if middle > batch.base:
-                    due.append(batch.cut(batch.base, middle))
-                    left[0] = batch.cut(middle, batch.end)
-                self._ahead[topic] = left
-            else:
-                del self._ahead[topic]
-            if due and self._covering(topic):
-                found += self._handed_out(topic, due[0].base, due[-1].end, due)
-        return found
+            limit = _limit(topic, batches, limit)
+        return [batch for topic in list(self._ahead) for batch in self._due(topic, limit)]
+
+    async def _in_portions(self, limit: int) -> list[Batch]:
+        """The same, a portion of the topics in each turn of the loop."""
+        async for topic, batches in in_portions(list(self._ahead.items())):
+            limit = _limit(topic, batches, limit)
+        return [batch async for topic in in_portions(list(self._ahead)) for batch in self._due(topic, limit)]
+
+    def _due(self, topic: Topic, limit: int) -> list[Batch]:
+        batches = self._ahead.get(topic, [])
+        whole = 0
+        while whole < len(batches) and batches[whole].last_position < limit:
+            whole += 1
+        due, left = batches[:whole], batches[whole:]
+        if left:
+            batch = left[0]
+            middle = batch.base + bisect_right(batch.positions, limit - 1)
+            if middle > batch.base:
+                due.append(batch.cut(batch.base, middle))
+                left[0] = batch.cut(middle, batch.end)
+            self._ahead[topic] = left
+        else:
+            self._ahead.pop(topic, None)
+        return self._handed_out(topic, due[0].base, due[-1].end, due) if due and self._covering(topic) else []
 
     def done(self, spans: Iterable[Span]) -> None:
         """The connection has these; acknowledge them."""
@@ -368,3 +377,8 @@ class Feed:
             name, start, stop = batch.topic, batch.base, batch.end
         spans.append(Span(topics[name], start, stop))
         return spans
+
+
+def _limit(topic: Topic, batches: list[Batch], limit: int) -> int:
+    """Nothing from this position on is handed out, where these were read of the topic."""
+    return min(limit, batches[-1].last_position + 1) if batches[-1].end < topic.visible else limit

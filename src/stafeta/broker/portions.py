@@ -9,14 +9,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PORTION = 1000  # topics looked at in one turn of the loop
+FEW = 100  # with more, whatever comes next has a turn of its own
 
 
 async def in_portions(items: Iterable[T]) -> AsyncIterator[T]:
     """The items, a portion of them in each turn. What they come from must not change meanwhile."""
-    for number, item in enumerate(items, 1):
+    number = 0
+    for item in items:
         yield item
-        if number % PORTION == 0:
+        number += 1
+        if number == PORTION:
+            number = 0
             await asyncio.sleep(0)
+    if number > FEW:
+        await asyncio.sleep(0)
 
 
 class Portions:

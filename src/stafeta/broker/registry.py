@@ -159,6 +159,8 @@ class Registry(Directory):
     def begin_portion(self, subscription: Subscription) -> None:
         """Let a subscription begin with the earliest of some more topics. With the last it is not `beginning` any more;
         a broker that is killed before goes on with it when it starts."""
+        if not subscription.beginning or not self._has(subscription):
+            return
         pending = self.commits.pending
 
         def undo() -> None:
@@ -196,12 +198,13 @@ class Registry(Directory):
             self._point(subscription, topic, topic.first)
 
     async def begun(self, subscription: Subscription) -> None:
-        """Returns when a subscription has begun with all topics, or raises why it could not."""
+        """Returns when a subscription has begun with all topics, or raises why it could not. The last of it is durable
+        with the next receipt."""
         while subscription.beginning and self._has(subscription):
-            self.begin_portion(subscription)
-            receipt = self.commits.receipt()
+            receipt = self.commits.receipt()  # of the portion before
             await asyncio.wait([receipt])
             receipt.result()
+            self.begin_portion(subscription)
 
     def _cover(self, topic: Topic) -> None:
         """Something comes to the topic: give each wide subscription a cursor that has none."""
@@ -223,8 +226,8 @@ class Registry(Directory):
         """How many topics a subscription matches."""
         if not subscription.wide:
             return len(subscription.cursors)
-        found = [t async for t in in_portions(self._names.each(subscription.filter)) if t is not None]
-        return sum([topic.exists async for topic in in_portions(found)])
+        each = in_portions(self._names.each(subscription.filter))
+        return sum([topic is not None and topic.exists async for topic in each])
 
     def _change(self, subscription: Subscription, *, durable: bool) -> None:
         if durable:

@@ -92,7 +92,8 @@ class MemoryStore:
         gone = {
             id_ for id_, subscription in group.subscriptions.items() if subscription is None
         } | group.reset
-        self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] not in gone}
+        if gone:
+            self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] not in gone}
         for key, cursor in group.cursors.items():
             known = self._cursors.pop(key, None)
             above: dict[int, int | None] = {}

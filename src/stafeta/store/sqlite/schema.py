@@ -151,6 +151,10 @@ MIGRATIONS = [
     -- The runs of brokers that have written the log: the position at which each began, and its id.
     CREATE TABLE run (start INTEGER PRIMARY KEY, id TEXT NOT NULL, sum INTEGER NOT NULL);
     """,
+    """
+    -- From this version on a filter has no cursor on a topic to which nothing came since it subscribed. One that begins
+    -- with the earliest has a start below 0 until it has a cursor on each topic that held something.
+    """,
 ]
 
 # --- at start-up
