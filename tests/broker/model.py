@@ -20,6 +20,7 @@ def matches(filter_: str, name: str) -> bool:
 class Model:
     topics: set[str] = field(default_factory=set)
     nexts: dict[str, int] = field(default_factory=dict)  # also of topics that were removed
+    log: list[tuple[str, int, bytes]] = field(default_factory=list)  # all that was ever published
     pending: dict[tuple[str, str], list[tuple[str, int, bytes]]] = field(
         default_factory=dict
     )  # by client and filter
@@ -32,13 +33,11 @@ class Model:
     def subscribed(self, name: str) -> bool:
         return any(matches(filter_, name) for _, filter_ in self.pending)
 
-    def can_publish(self, name: str) -> bool:
-        return name in self.topics or self.subscribed(name)
-
     def publish(self, name: str, payload: bytes) -> int:
         self.topics.add(name)
         offset = self.nexts.get(name, 1)
         self.nexts[name] = offset + 1
+        self.log.append((name, offset, payload))
         for (_, filter_), pending in self.pending.items():
             if matches(filter_, name):
                 pending.append((name, offset, payload))
@@ -59,8 +58,12 @@ class Model:
             self.publish(name, payload)
             self.sequences[client, name] = self.sequences.get((client, name), 0) + 1
 
-    def subscribe(self, client: str, filter_: str) -> None:
-        self.pending.setdefault((client, filter_), [])
+    def subscribe(self, client: str, filter_: str, firsts: dict[str, int] | None = None) -> None:
+        """`firsts` are the first offsets that topics hold, for one that begins with the earliest."""
+        held = [
+            m for m in self.log if firsts and m[1] >= firsts.get(m[0], m[1] + 1) and matches(filter_, m[0])
+        ]
+        self.pending.setdefault((client, filter_), held)
         if not any(sign in filter_ for sign in "+#*"):
             self.topics.add(filter_)
 

@@ -30,7 +30,7 @@ def test_a_live_subscription_can_become_durable(tmp_path: Path) -> None:
         await broker.close()
         broker = await Broker.open(FailingSqlite(tmp_path))
         subscription = broker.subscription("c", "t")
-        assert texts(await broker.fetch(subscription, list(subscription.topics), 100)) == ["t=1"]
+        assert texts(await broker.fetch(subscription, list(subscription.cursors), 100)) == ["t=1"]
         await broker.close()
 
     run(work())
@@ -72,7 +72,7 @@ def test_retention_does_not_take_what_a_subscriber_waits_for(tmp_path: Path) -> 
             broker.publish("t", b"%d" % at)
         await broker.receipt()
         await broker.collector.collect()
-        assert len(texts(await broker.fetch(subscription, list(subscription.topics), 100))) == 5
+        assert len(texts(await broker.fetch(subscription, list(subscription.cursors), 100))) == 5
         broker.unsubscribe("c", "t")
         await broker.receipt()
         await broker.collector.collect()
@@ -136,7 +136,7 @@ def test_everyone_in_a_failed_group_is_told_and_the_next_one_works() -> None:
         assert broker.publish("t", b"kept") == 1
         await broker.receipt()
         subscription = broker.subscription("c", "t")
-        assert texts(await broker.fetch(subscription, list(subscription.topics), 100)) == ["t=kept"]
+        assert texts(await broker.fetch(subscription, list(subscription.cursors), 100)) == ["t=kept"]
 
     run(work())
 
@@ -147,7 +147,7 @@ def test_nothing_is_seen_before_it_is_durable() -> None:
         subscription = broker.subscribe("c", "t")
         await broker.receipt()
         broker.publish("t", b"x")
-        topics = list(subscription.topics)
+        topics = list(subscription.cursors)
         assert await broker.fetch(subscription, topics, 100) == []
         with pytest.raises(NoSuchOffset):
             broker.ack(subscription, topics[0], 1, 2)
@@ -230,10 +230,10 @@ def test_whoever_has_too_many_gaps_can_still_close_them() -> None:
         broker.reconfigure(Limits(gaps=5), lambda name: None)
         with pytest.raises(LimitReached, match="Acknowledge those from 1 on first"):
             broker.ack(subscription, topic, 25, 26)
-        assert topic.cursors[subscription].gaps == 10
+        assert subscription.cursors[topic].gaps == 10
         for offset in (9, 3, 1):
             broker.ack(subscription, topic, offset, offset + 1)
-        assert topic.cursors[subscription].gaps == 7
+        assert subscription.cursors[topic].gaps == 7
         await broker.close()
 
     run(work())

@@ -43,9 +43,9 @@ def test_what_a_filter_fetches_has_no_gaps(tmp_path: Path) -> None:
     async def work() -> None:
         broker, _ = await prepared(tmp_path)
         subscription = broker.subscribe("c", "#")
-        first = await broker.fetch(subscription, list(subscription.topics), 1 << 20)
+        first = await broker.fetch(subscription, list(subscription.cursors), 1 << 20)
         assert texts(first) == ["a=1", "b=2"]
-        second = await broker.fetch(subscription, list(subscription.topics), 1 << 20)
+        second = await broker.fetch(subscription, list(subscription.cursors), 1 << 20)
         assert texts(second) == ["a=1", "b=2", "a=3", "b=4"]
         await broker.close()
 

@@ -114,7 +114,7 @@ async def seen(broker: Broker) -> tuple[State, list[StoreDamaged]]:
     cursors = {
         (subscription.client, subscription.filter, name): (cursor.floor, tuple(cursor.pending(topic.visible)))
         for name, topic in existing.items()
-        for subscription, cursor in topic.cursors.items()
+        for subscription, cursor in topic.cursors()
     }
     producers = {(name, p): s for name, topic in existing.items() for p, s in (topic.producers or {}).items()}
     counters = {key: s for key, s in producers.items() if key[1].startswith(COUNTER_PREFIX)}

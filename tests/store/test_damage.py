@@ -98,7 +98,7 @@ async def everything(broker: Broker, client: str, filter_: str) -> dict[str, lis
     """The offsets that a subscriber gets, by topic."""
     subscription = broker.subscription(client, filter_)
     found: dict[str, list[int]] = {}
-    for batch in await broker.fetch(subscription, list(subscription.topics), 1 << 20):
+    for batch in await broker.fetch(subscription, list(subscription.cursors), 1 << 20):
         found.setdefault(batch.topic, []).extend(range(batch.base, batch.end))
     return found
 

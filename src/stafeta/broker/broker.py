@@ -19,6 +19,7 @@ from stafeta.broker.cursor import Cursor, Span
 from stafeta.broker.feed import Feed
 from stafeta.broker.limits import Limits
 from stafeta.broker.log import Log, in_order
+from stafeta.broker.portions import in_portions
 from stafeta.broker.producer import (
     CounterProducer,
     Producer,
@@ -51,7 +52,7 @@ log = logging.getLogger("stafeta.broker")
 FEW = 4 << 10  # bytes read at least of each of several topics
 AROUND = 1024  # messages read together, where some of them are acknowledged
 PIECE = 64  # bytes that a batch counts for beside its messages, however small it is
-MANY = 1000  # topics looked at before others get their turn, and messages that are put in order at once
+MANY = 1000  # messages that are put in order at once
 
 
 class Broker(Registry):
@@ -181,7 +182,7 @@ class Broker(Registry):
             else:
                 topic.visible = append.batch.end
                 fresh.append((topic, append.batch))
-            if topic.watched:
+            if topic.watched and topic.heard:
                 watched.append(topic)
             elif not topic.attended:
                 dirty.add(topic)
@@ -194,7 +195,7 @@ class Broker(Registry):
 
     def _tell_watchers(self, topic: Topic) -> None:
         for subscription in list(topic.watched or ()):
-            for watcher in list(subscription.watchers):
+            for watcher in list(subscription.watchers) if topic in subscription.cursors else ():
                 try:
                     watcher(topic)
                 except Exception:
@@ -491,12 +492,10 @@ class Broker(Registry):
         # As of one instant: else what is committed while one topic is read would come before what it came after.
         limit = self.visible_position
         ends: list[tuple[Topic, Cursor, int]] = []
-        for number, topic in enumerate(topics, 1):
-            cursor = topic.cursors.get(subscription)
+        async for topic in in_portions(topics):
+            cursor = subscription.cursors.get(topic)
             if cursor is not None and cursor.floor < topic.visible:
                 ends.append((topic, cursor, topic.visible))
-            if number % MANY == 0:
-                await asyncio.sleep(0)
         share = size if len(ends) <= 1 else max(size // len(ends), FEW)
         found: list[tuple[list[Batch], bool]] = []
         damaged: StoreDamaged | None = None
@@ -616,7 +615,7 @@ class Broker(Registry):
 
     def ack_all(self, subscription: Subscription, topic: Topic, spans: Sequence[Span]) -> None:
         """The subscriber has done with these, which are in ascending order."""
-        cursor = topic.cursors.get(subscription)
+        cursor = subscription.cursors.get(topic)
         if cursor is None or not spans:
             return
         self.check_offset(topic, spans[-1][1] - 1)
@@ -657,7 +656,7 @@ class Broker(Registry):
         pending.undo.append(lambda: setattr(topic, "skipped", before))
         topic.skipped = tuple(sorted([*(one for one in before if one[0] != start), (start, longest)]))
         # However many gaps that makes: it is not their choice.
-        for subscription, cursor in topic.cursors.items():
+        for subscription, cursor in topic.cursors():
             if (moves := cursor.ack(((start, stop),))) and subscription.durable:
                 pending.moved(subscription, topic, cursor, moves)
         self.collector.dirty.add(topic)
@@ -674,7 +673,12 @@ class Broker(Registry):
 
     def rewind(self, subscription: Subscription, topic: Topic, offset: int) -> None:
         """Let a live subscription begin at this offset of a topic, or at what the topic still holds after it."""
-        topic.cursors[subscription].floor = min(max(offset, topic.first), topic.next)
+        offset = min(max(offset, topic.first), topic.next)
+        cursor = subscription.cursors.get(topic)
+        if cursor is not None:
+            cursor.floor = offset
+        elif offset < topic.next:
+            topic.add(subscription, Cursor(offset))
 
     def feed(self, client: str, news: Callable[[], None] = lambda: None, *, patient: bool = False) -> Feed:
         """What a connection that is pushed its messages reads from."""

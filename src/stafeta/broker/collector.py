@@ -72,6 +72,7 @@ class Collector:
         if not topic.exists or self.held:
             return
         kept = None if topic.retention is None else await self._kept_from(topic)
+        self._broker.begin_with(topic)
         limit = self._held_from(topic)  # as of now: someone may have come meanwhile
         if kept is not None:
             limit = min(limit, kept)
@@ -85,7 +86,7 @@ class Collector:
         """The first offset that a subscription waits for."""
         visible, lag = topic.visible, self._broker.limits.lag
         low: int | None = None
-        for subscription, cursor in topic.cursors.items():
+        for subscription, cursor in topic.cursors():
             if subscription.away:
                 continue
             floor = cursor.floor if subscription.durable else max(cursor.floor, visible - lag)

@@ -43,16 +43,17 @@ class ChangedCursor(NamedTuple):
 class Pending:
     """A group while it grows."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, commits: "CommitLoop", loop: asyncio.AbstractEventLoop) -> None:
+        self._commits = commits
         self.group = Group()
         self.appends: list[
             tuple[Topic, int, list[Row] | Batch | Promotion]
         ] = []  # topic, base offset, and what
         self.rows: dict[Topic, list[Row]] = {}  # those of them that still grow
         self.topics: set[Topic] = set()
-        self.cursors: dict[tuple[Subscription, Topic], ChangedCursor | None] = {}  # None: forgotten
+        self.cursors: dict[tuple[Subscription, Topic], ChangedCursor] = {}
         self.producers: set[tuple[Topic, str]] = set()  # those whose state changed
-        self.undo: list[Callable[[], None]] = []
+        self.undo: list[Callable[[], object]] = []
         self.again: list[Callable[[], None]] = []  # what is done again where it could not be stored
         self.size = 0
         self.asked = False  # someone waits for it, even if it is empty
@@ -75,6 +76,8 @@ class Pending:
         topic.next += count
 
     def _append(self, topic: Topic, what: list[Row] | Batch | Promotion) -> None:
+        if topic.covered != self._commits.wide:
+            self._commits.cover(topic)
         self.appends.append((topic, topic.next, what))
 
     def moved(self, subscription: Subscription, topic: Topic, cursor: Cursor, moves: Sequence[Move]) -> None:
@@ -111,10 +114,10 @@ class Pending:
         ]
         group.topics = {topic.id: topic.record() for topic in self.topics}
         group.cursors = {
-            (subscription.id, topic.id): None
-            if changed is None
-            else CursorChange(changed.cursor.floor, changed.ranges, changed.whole)
+            (subscription.id, topic.id): CursorChange(changed.cursor.floor, changed.ranges, changed.whole)
             for (subscription, topic), changed in self.cursors.items()
+            # Else it was taken from it since.
+            if subscription.durable and subscription.cursors.get(topic) is changed.cursor
         }
         return group
 
@@ -158,7 +161,10 @@ class CommitLoop:
         self._task: asyncio.Task[None] | None = None
         self._unwritten: set[tuple[Topic, str]] = set()  # producers that changed since the checkpoint
         self._forgotten: set[tuple[Topic, str]] = set()  # and those that were forgotten
-        self.pending = Pending(self._loop)
+        self.pending = Pending(self, self._loop)
+        # The state of the wide subscriptions, and what gives them their cursors on a topic to which something comes.
+        self.wide = 1
+        self.cover: Callable[[Topic], None] = lambda topic: None
         # Asked when a group is about to be written: adds what can wait until then; true where there was any.
         self.fill: Callable[[], bool] = lambda: False
         self.position = 1
@@ -196,6 +202,11 @@ class CommitLoop:
 
     def recovered(self, topic: Topic, producer: str) -> None:
         self._unwritten.add((topic, producer))
+
+    def widen(self) -> None:
+        """A wide subscription has come: whatever comes to a topic next makes a cursor for it."""
+        self.wide += 1
+        self.pending.rows.clear()
 
     async def _run(self) -> None:
         try:
@@ -236,7 +247,7 @@ class CommitLoop:
 
     def _begin_next(self) -> Pending:
         """Returns the group that has grown until now."""
-        current, self.pending = self.pending, Pending(self._loop)
+        current, self.pending = self.pending, Pending(self, self._loop)
         for callback in current.sealed:
             self._loop.call_soon(callback)
         return current

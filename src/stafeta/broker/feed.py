@@ -11,9 +11,11 @@
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from stafeta.broker import portions
+from stafeta.broker.portions import in_portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import Lagging, StoreDamaged
 from stafeta.message import Batch
@@ -45,7 +47,9 @@ class Feed:
     __slots__ = (
         "_ahead",
         "_aside",
+        "_asked",
         "_broker",
+        "_joining",
         "_ready",
         "_sent",
         "_subscriptions",
@@ -71,6 +75,8 @@ class Feed:
         # Topics that are damaged: where, and what was skipped of them then.
         self._aside: dict[Topic, tuple[int, tuple[tuple[int, int], ...]]] | None = None
         self._untold: list[StoreDamaged] | None = None
+        self._joining = 0  # subscriptions of which not all topics are looked at yet
+        self._asked = False  # meanwhile, for what there is to take
 
     # --- subscriptions
 
@@ -89,7 +95,7 @@ class Feed:
         if self._subscriptions.get(filter_) is not subscription:
             self._join(subscription)
         topic = self._broker.topics.get(last_of) if last_of is not None else None
-        if topic is not None and subscription in topic.cursors:
+        if topic is not None and topic.exists and subscription.covers(topic.name):
             self._go_back(subscription, topic)
         return subscription
 
@@ -97,19 +103,35 @@ class Feed:
         self._subscriptions[subscription.filter] = subscription
         self._broker.attend(subscription)
         self._broker.watch(subscription, self._wake)
-        for topic in subscription.topics:
-            floor = topic.cursors[subscription].floor
+        self._joining += 1
+        self._broker.portions.do(self._look_at(subscription, list(subscription.cursors)))
+
+    def _look_at(self, subscription: Subscription, topics: Iterable[Topic]) -> Iterator[None]:
+        """Nothing is handed out until all of them are looked at: what comes first may be in the last."""
+        for topic in topics:
+            if self._subscriptions.get(subscription.filter) is not subscription:
+                break
+            floor = subscription.floor(topic)
             if topic in self._sent:
                 self._restart(topic, min(self._sent[topic], floor))
             if floor < topic.visible:
                 self._wake(topic)
+            yield
+        self._joining -= 1
+        if not self._joining and (self._ready or self._asked):
+            self._asked = False
+            self.news()
+
+    @property
+    def joining(self) -> bool:
+        """True until it is known what there is to take."""
+        return self._joining > 0
 
     def _go_back(self, subscription: Subscription, topic: Topic) -> None:
         last = topic.next - 1
         if last < topic.first:
             return
-        cursor = topic.cursors[subscription]
-        cursor.floor = min(cursor.floor, last)
+        self._broker.rewind(subscription, topic, min(subscription.floor(topic), last))
         self._restart(topic, min(self._sent.get(topic, last), last))
         if last < topic.visible:
             self._wake(topic)
@@ -121,15 +143,19 @@ class Feed:
 
     def unsubscribe(self, filter_: str) -> None:
         subscription = self._subscriptions.get(filter_)
-        topics = list(subscription.topics) if subscription is not None else []
+        topics = list(subscription.cursors) if subscription is not None else []
         self._broker.unsubscribe(self.client, filter_)
         if subscription is not None:
             del self._subscriptions[filter_]
             self._broker.unwatch(subscription, self._wake)
+        self._broker.portions.do(self._forget(topics))
+
+    def _forget(self, topics: Iterable[Topic]) -> Iterator[None]:
         for topic in topics:
             if not self._covering(topic):
                 for known in (self._sent, self._ready, self._ahead, self._aside or {}):
                     known.pop(topic, None)
+            yield
 
     @property
     def durable(self) -> bool:
@@ -156,22 +182,28 @@ class Feed:
     def _wake(self, topic: Topic) -> None:
         sent = self._sent.get(topic)
         if sent is None:
-            floors = [topic.cursors[subscription].floor for subscription in self._covering(topic)]
-            sent = self._sent[topic] = min(floors, default=topic.visible)
+            sent = self._sent[topic] = self._floor(topic)
         if self._aside and topic in self._aside:
             if self._aside[topic] == (self._wanted(topic)[0], topic.skipped):
                 return  # it is damaged there still
             del self._aside[topic]
-        if not self._ready:
+        if not self._ready and not self._joining:
             self._ready[topic] = None
             self.news()
         else:
             self._ready[topic] = None
         if topic.visible - sent > self._broker.limits.lag and self.lagging is None:
+            # What was handed out for a subscription that has ended says nothing of one that came after it.
+            sent = self._sent[topic] = max(sent, self._floor(topic))
             if self.patient:
                 self._broker.collector.dirty.add(topic)  # no more than that is held for it
-            else:
+            elif topic.visible - sent > self._broker.limits.lag:
                 self._check_lag(topic, topic.visible - sent)
+
+    def _floor(self, topic: Topic) -> int:
+        """All below is done."""
+        floors = [subscription.cursors[topic].floor for subscription in self._covering(topic)]
+        return min(floors, default=topic.visible)
 
     def _check_lag(self, topic: Topic, lag: int) -> None:
         if any(subscription.durable for subscription in self._covering(topic)):
@@ -190,24 +222,29 @@ class Feed:
         return self.lagging
 
     def _covering(self, topic: Topic) -> list[Subscription]:
-        mine, cursors = self._subscriptions, topic.cursors
+        mine, others = self._subscriptions, topic.subscribers
         if len(mine) == 1:
             (one,) = mine.values()
-            return [one] if one in cursors else []
-        if len(cursors) < len(mine):
-            return [one for one in cursors if mine.get(one.filter) is one]
-        return [one for one in mine.values() if one in cursors]
+            return [one] if topic in one.cursors else []
+        if len(others) < len(mine):
+            return [one for one in others if mine.get(one.filter) is one and topic in one.cursors]
+        return [one for one in mine.values() if topic in one.cursors]
 
     @property
     def ready(self) -> bool:
         """True where there may be something to take."""
-        return bool(self._ready or self._untold)
+        return not self._joining and bool(self._ready or self._untold)
 
     def take(self, size: int, overhead: int = 0) -> list[Batch] | None:
         """Messages of about `size` bytes, where each takes `overhead` bytes beside its payload. Nothing where there is
         none; None where they are not in memory and have to be read."""
         if self.lagging is not None:
             raise self.lagging
+        if self._joining:
+            self._asked = True
+            return []
+        if len(self._ready) > portions.PORTION:
+            return None  # others get their turn meanwhile
         log = self._broker.log
         share = self._share(size, overhead)
         for topic in list(self._ready):
@@ -226,10 +263,13 @@ class Feed:
         """The same, from the store where necessary."""
         if self.lagging is not None:
             raise self.lagging
+        if self._joining:
+            self._asked = True
+            return []
         # What is committed while the topics are read one after the other comes after all that was there before.
         limit = self._broker.visible_position
         share = self._share(size, overhead)
-        for topic in list(self._ready):
+        async for topic in in_portions(list(self._ready)):
             if topic not in self._ahead:
                 sent = self._sent.get(topic)
                 start, stop = self._wanted(topic)
@@ -241,7 +281,7 @@ class Feed:
                 if self._sent.get(topic) != sent:
                     return []  # a subscription came or went meanwhile: begin again
                 self._keep(topic, stop, batches)
-        found = self._in_turn(limit)
+        found = await self._in_portions(limit)
         if not found and self._untold:
             raise self._untold.pop()
         return found
@@ -260,7 +300,7 @@ class Feed:
 
     def _wanted(self, topic: Topic) -> tuple[int, int]:
         """The offsets to read next."""
-        cursors = [topic.cursors[subscription] for subscription in self._covering(topic)]
+        cursors = [subscription.cursors[topic] for subscription in self._covering(topic)]
         stop = topic.visible
         if not cursors:
             return stop, stop
@@ -291,26 +331,31 @@ class Feed:
     def _in_turn(self, limit: int) -> list[Batch]:
         """Of what was read ahead all that comes before anything still to be read: positions below the limit."""
         for topic, batches in self._ahead.items():
-            if batches[-1].end < topic.visible:
-                limit = min(limit, batches[-1].last_position + 1)
-        found: list[Batch] = []
-        for topic, batches in list(self._ahead.items()):
-            whole = 0
-            while whole < len(batches) and batches[whole].last_position < limit:
-                whole += 1
-            due, left = batches[:whole], batches[whole:]
-            if left:
-                batch = left[0]
-                middle = batch.base + bisect_right(batch.positions, limit - 1)
-                if middle > batch.base:
-                    due.append(batch.cut(batch.base, middle))
-                    left[0] = batch.cut(middle, batch.end)
-                self._ahead[topic] = left
-            else:
-                del self._ahead[topic]
-            if due and self._covering(topic):
-                found += self._handed_out(topic, due[0].base, due[-1].end, due)
-        return found
+            limit = _limit(topic, batches, limit)
+        return [batch for topic in list(self._ahead) for batch in self._due(topic, limit)]
+
+    async def _in_portions(self, limit: int) -> list[Batch]:
+        """The same, a portion of the topics in each turn of the loop."""
+        async for topic, batches in in_portions(list(self._ahead.items())):
+            limit = _limit(topic, batches, limit)
+        return [batch async for topic in in_portions(list(self._ahead)) for batch in self._due(topic, limit)]
+
+    def _due(self, topic: Topic, limit: int) -> list[Batch]:
+        batches = self._ahead.get(topic, [])
+        whole = 0
+        while whole < len(batches) and batches[whole].last_position < limit:
+            whole += 1
+        due, left = batches[:whole], batches[whole:]
+        if left:
+            batch = left[0]
+            middle = batch.base + bisect_right(batch.positions, limit - 1)
+            if middle > batch.base:
+                due.append(batch.cut(batch.base, middle))
+                left[0] = batch.cut(middle, batch.end)
+            self._ahead[topic] = left
+        else:
+            self._ahead.pop(topic, None)
+        return self._handed_out(topic, due[0].base, due[-1].end, due) if due and self._covering(topic) else []
 
     def done(self, spans: Iterable[Span]) -> None:
         """The connection has these; acknowledge them."""
@@ -332,3 +377,8 @@ class Feed:
             name, start, stop = batch.topic, batch.base, batch.end
         spans.append(Span(topics[name], start, stop))
         return spans
+
+
+def _limit(topic: Topic, batches: list[Batch], limit: int) -> int:
+    """Nothing from this position on is handed out, where these were read of the topic."""
+    return min(limit, batches[-1].last_position + 1) if batches[-1].end < topic.visible else limit

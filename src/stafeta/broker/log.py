@@ -28,7 +28,7 @@ class Log:
         """Keep what was just committed for those who read it right away."""
         kept: list[tuple[Topic, Batch]] = []
         for topic, batch in group:
-            if topic.warm or topic.watched:
+            if topic.warm or topic.heard:
                 kept += [(topic, piece) for piece in _pieces(batch)]
             else:
                 topic.tail = None  # what is in memory must be without gaps

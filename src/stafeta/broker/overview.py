@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from stafeta.broker.portions import PORTION, in_portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StoreDamaged
 from stafeta.message import TIME
@@ -14,7 +15,6 @@ from stafeta.message import TIME
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
 
-PORTION = 1000  # topics and clients looked at before others get their turn
 LOOKS = 5000  # into the log, for one list
 
 
@@ -47,8 +47,8 @@ class SubscriptionLine(NamedTuple):
 
 def stats(broker: "Broker") -> Stats:
     return Stats(
-        sum(topic.exists for topic in broker.topics.values()),
-        sum(map(len, broker.clients.values())),
+        broker.existing,
+        broker.subscriptions,
         len(broker.clients),
         broker.visible_position - broker.began,
         broker.visible_position,
@@ -85,9 +85,8 @@ async def subscriptions(
             behind = await _behind(one)
             seconds = await ages.of(one) if behind else 0.0
             connected = name in broker.sessions or bool(one.watchers)
-            found.append(
-                SubscriptionLine(name, filter_, one.durable, connected, len(one.topics), behind, seconds)
-            )
+            topics = await broker.count(one)
+            found.append(SubscriptionLine(name, filter_, one.durable, connected, topics, behind, seconds))
             if len(found) == limit or ages.looks >= LOOKS:
                 return found
     return found
@@ -105,12 +104,10 @@ async def _names(known: Iterable[str], after: str, *, included: bool = False) ->
 async def _behind(subscription: Subscription) -> int:
     """How many messages it has not acknowledged."""
     total = 0
-    for number, topic in enumerate(list(subscription.topics), 1):
-        if (cursor := topic.cursors.get(subscription)) is not None:
+    async for topic in in_portions(list(subscription.cursors)):
+        if (cursor := subscription.cursors.get(topic)) is not None:
             done = sum([stop - max(start, topic.first) for start, stop in cursor.above if stop > topic.first])
             total += max(topic.visible - max(cursor.floor, topic.first) - done, 0)
-        if number % PORTION == 0:
-            await asyncio.sleep(0)
     return 0 if subscription.away else total
 
 
@@ -130,8 +127,8 @@ class Ages:
         """Seconds since the oldest message was published that it has not acknowledged; of many topics those that it
         matched first are looked at."""
         oldest = self._now
-        for topic in list(islice(subscription.topics, LOOKS)):
-            cursor = topic.cursors.get(subscription)
+        async for topic in in_portions(list(islice(subscription.cursors, LOOKS))):
+            cursor = subscription.cursors.get(topic)
             span = None if cursor is None else cursor.next_pending(topic.first, topic.visible)
             if span is not None:
                 oldest = min(oldest, await self._time(topic, span[0]))

@@ -1,28 +1,24 @@
-"""Which topics there are, and who subscribes to them."""
+"""Who subscribes to which topics."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 
-from sortedcontainers import SortedList
-
 from stafeta import names
+from stafeta.broker import portions
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
 from stafeta.broker.cursor import Cursor
+from stafeta.broker.directory import Directory
 from stafeta.broker.limits import Limits
+from stafeta.broker.portions import Portions, in_portions
 from stafeta.broker.topic import Retention, Subscription, Topic
-from stafeta.broker.trie import FilterTrie, NameTrie
-from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic, NotSubscribed
-from stafeta.store.port import Snapshot, TopicRecord
-
-PORTION = 1000  # names looked at before others get their turn
+from stafeta.errors import BrokerClosed, LimitReached, NotSubscribed
+from stafeta.store.port import Snapshot
 
 
-class Registry:
-    """A topic exists once someone subscribes to it, or a door that creates topics publishes to it; it goes when nobody
-    subscribes to it and it keeps nothing."""
-
+class Registry(Directory):
     def __init__(
         self,
         commits: CommitLoop,
@@ -30,23 +26,14 @@ class Registry:
         limits: Limits,
         retention: Callable[[str], Retention | None],
     ) -> None:
-        self.commits = commits
-        self.collector = collector
-        self.limits = limits
-        self.topics: dict[str, Topic] = {}  # those that were removed included, which do not `exist`
+        super().__init__(commits, collector, limits, retention)
         self.clients: dict[str, dict[str, Subscription]] = {}  # by client and filter
-        self.closed = False
-        self._retention = retention
-        self._filters: FilterTrie[Subscription] = FilterTrie()  # the wide ones; a topic has its own at hand
-        self._names: NameTrie[Topic] = NameTrie()
-        self._sorted: SortedList[str] = SortedList()  # the names, for listing them
-        self._removed: dict[Topic, None] = {}  # topics that do not exist any more, the longest removed first
-        self._first_offset = 1  # where new topics begin
-        self._last_topic = 0
+        self.portions = Portions()
+        commits.cover = self._cover
+        self._beginning: dict[Subscription, None] = {}  # with the earliest, and are not done with it
         self._last_subscription = 0
-        self._subscriptions = 0
+        self.subscriptions = 0  # how many there are
         self._client_id = 0
-        self._producers = 0  # that are remembered, once for each topic
         self._taken: set[str] = set()  # ids above it under which somebody counts who never asked for one
 
     def _restore(self, snapshot: Snapshot) -> dict[int, Topic]:
@@ -58,8 +45,6 @@ class Registry:
             self._names.add(record.name, topic)
             if not topic.exists:
                 self._removed[topic] = None
-            elif topic.first < topic.next:
-                self.collector.dirty.add(topic)
         self._sorted.update(self.topics)
         for id_, start, stop in snapshot.skipped:
             topics[id_].skipped += ((start, stop),)
@@ -69,174 +54,31 @@ class Registry:
             subscription.away = not durable
             subscriptions[id_] = subscription
             self._enter(subscription)
-            if not durable:
+            if not durable and not subscription.wide:
                 for topic in self.matching(filter_):
-                    topic.cursors[subscription] = Cursor(topic.next)
-                    subscription.topics[topic] = None
+                    topic.add(subscription, Cursor(topic.next))
         for subscription_id, topic_id, (floor, above) in snapshot.cursors:
-            subscription, topic = subscriptions[subscription_id], topics[topic_id]
-            topic.cursors[subscription] = Cursor(floor, above)
-            subscription.topics[topic] = None
+            topics[topic_id].add(subscriptions[subscription_id], Cursor(floor, above))
         if snapshot.held:
             self.collector.held = True
             self._complete_cursors(subscriptions.values())
+        for subscription in list(self._beginning):  # a broker that has ended has not come to that
+            while subscription.beginning:
+                self.begin_portion(subscription)
+        for topic in topics.values():
+            if topic.exists and (topic.first < topic.next or not topic.subscribers):
+                self.collector.dirty.add(topic)
         self._client_id = snapshot.client_id
         self._first_offset = snapshot.first_offset
         self._last_topic, self._last_subscription = snapshot.last_topic, snapshot.last_subscription
         return topics
 
     def _complete_cursors(self, subscriptions: Iterable[Subscription]) -> None:
-        """Some were damaged: whoever has none where he should begins with all that there is."""
+        """Some were damaged: whoever has none where he may have had one begins with all that there is."""
         for subscription in subscriptions:
             for topic in self.matching(subscription.filter) if subscription.durable else ():
-                if subscription not in topic.cursors:
-                    topic.cursors[subscription] = Cursor(topic.first)
-                    subscription.topics[topic] = None
-
-    def reconfigure(self, limits: Limits, retention: Callable[[str], Retention | None]) -> None:
-        """Change limits and retention while running."""
-        self.limits = limits
-        self._retention = retention
-        for topic in self.topics.values():
-            topic.retention = retention(topic.name)
-            self.collector.dirty.add(topic)
-
-    # --- topics
-
-    async def listed(self, filter_: str, after: str = "", limit: int | None = None) -> list[Topic]:
-        """The topics that a filter matches, in the order of their names. Others get their turn meanwhile."""
-        names.check_filter(filter_)
-        matches, prefix = names.matcher(filter_), names.prefix_of(filter_)
-        found: list[Topic] = []
-        first = after < prefix
-        start = prefix if first else after
-        while True:
-            portion = list(islice(self._sorted.irange(start, inclusive=(first, False)), PORTION))
-            for name in portion:
-                if not name.startswith(prefix):
-                    return found
-                topic = self.topics[name]
-                if topic.exists and matches(name):
-                    found.append(topic)
-                    if len(found) == limit:
-                        return found
-            if len(portion) < PORTION:
-                return found
-            start, first = portion[-1], False
-            await asyncio.sleep(0)
-
-    def topic(self, name: str) -> Topic:
-        topic = self.topics.get(name)
-        if topic is None or not topic.exists:
-            raise NoSuchTopic(f"The topic {name!r} does not exist. Subscribing to it creates it.")
-        return topic
-
-    def topic_for(self, name: str, *, create: bool) -> Topic:
-        """The topic to publish to. One that a filter is waiting for is made."""
-        topic = self.topics.get(name)
-        if topic is not None and topic.exists:
-            return topic
-        names.check_name(name)
-        subscribed = self._filters.matching(name)
-        if not subscribed and not create:
-            return self.topic(name)
-        self.check_room(name)
-        return self._create(name, subscribed)
-
-    def check_room(self, name: str) -> None:
-        """Refuses to make a topic when there are too many, or it is too late."""
-        if self.closed:
-            raise BrokerClosed("The broker is shutting down.")
-        existing = len(self.topics) - len(self._removed)
-        if existing >= self.limits.topics:
-            raise LimitReached(f"There are {existing} topics, as many as limits.max_topics allows.")
-
-    def _create(self, name: str, subscribed: Iterable[Subscription]) -> Topic:
-        topic = known = self.topics.get(name)
-        if topic is None:
-            # Two for one, where the limit was lowered: not all at once, for which everybody would wait.
-            for old in list(
-                islice(self._removed, min(2, max(len(self._removed) - self.limits.topics + 1, 0)))
-            ):
-                self._forget(old)
-            self._last_topic += 1
-            record = TopicRecord(self._last_topic, name, self._first_offset, self._first_offset, False, False)
-            topic = Topic(record, self._retention(name))
-            self._add(topic)
-        made = topic
-        made.exists = True
-        self._removed.pop(made, None)
-        made.low = made.first = made.next
-        pending = self.commits.pending
-        pending.topics.add(made)
-
-        def undo() -> None:
-            made.exists = False
-            if known is None:
-                self._take_out(made)
-            else:
-                self._removed[made] = None
-
-        pending.undo.append(undo)
-        for subscription in subscribed:
-            self._point(subscription, made, made.next)
-        return made
-
-    def _add(self, topic: Topic) -> None:
-        self.topics[topic.name] = topic
-        self._names.add(topic.name, topic)
-        self._sorted.add(topic.name)
-
-    def _take_out(self, topic: Topic) -> None:
-        del self.topics[topic.name]
-        self._names.discard(topic.name)
-        self._sorted.remove(topic.name)
-
-    def _forget(self, topic: Topic) -> None:
-        """A removed topic is not remembered any more. Should there be one of its name again, it begins where none has
-        been before, so that no offset comes twice."""
-        before, producers = self._first_offset, topic.producers
-        pending = self.commits.pending
-
-        def undo() -> None:
-            self._first_offset = before
-            topic.producers = producers
-            self._producers += len(producers or ())
-            self._add(topic)
-            self._removed = {topic: None, **self._removed}
-
-        pending.undo.append(undo)
-        pending.group.forgotten_topics.append(topic.id)
-        self._first_offset = pending.group.first_offset = max(before, topic.next)
-        topic.producers = None
-        self._producers -= len(producers or ())
-        del self._removed[topic]
-        self._take_out(topic)
-
-    def remove_unless_wanted(self, topic: Topic) -> None:
-        """A topic that nobody subscribes to and that keeps nothing goes; its offsets are not used again."""
-        if topic.wanted or not topic.exists or self.collector.held:
-            return
-        first = topic.first
-        pending = self.commits.pending
-        pending.topics.add(topic)
-
-        def undo() -> None:
-            topic.exists = True
-            topic.first = first
-            self._removed.pop(topic, None)
-
-        pending.undo.append(undo)
-        topic.exists = False
-        topic.first = topic.next
-        self._removed[topic] = None
-
-    def keep_last(self, topic: Topic) -> None:
-        """Let the topic keep its last message from now on."""
-        pending = self.commits.pending
-        pending.topics.add(topic)
-        pending.undo.append(lambda: setattr(topic, "keeps_last", False))
-        topic.keeps_last = True
+                if topic not in subscription.cursors and (not subscription.wide or topic.first < topic.next):
+                    topic.add(subscription, Cursor(topic.first))
 
     # --- subscriptions
 
@@ -279,7 +121,7 @@ class Registry:
     ) -> Subscription:
         """Subscribing again to the same filter changes nothing, except that a live subscription becomes durable, or a
         durable one merely lasting, where that is asked for. A new one begins with what comes, or with the earliest
-        that its topics hold."""
+        that its topics hold: for a wide one wait until it has `begun`."""
         found = self.clients.get(client, {}).get(filter_)
         if found is not None:
             if durable != found.durable and (durable or lasting):
@@ -289,14 +131,16 @@ class Registry:
             raise BrokerClosed("The broker is shutting down.")
         names.check_client(client)
         names.check_filter(filter_)
-        if self._subscriptions >= self.limits.subscriptions:
+        if self.subscriptions >= self.limits.subscriptions:
             raise LimitReached(
-                f"There are {self._subscriptions} subscriptions, as many as limits.max_subscriptions allows."
+                f"There are {self.subscriptions} subscriptions, as many as limits.max_subscriptions allows."
             )
         if not names.is_filter(filter_):
             self.topic_for(filter_, create=True)
         self._last_subscription += 1
-        start = 0 if earliest else self.commits.position - 1
+        start = self.commits.position - 1
+        if earliest:
+            start = -1 if names.is_filter(filter_) else 0
         subscription = Subscription(
             self._last_subscription, client, filter_, start, durable=durable, lasting=lasting
         )
@@ -305,46 +149,122 @@ class Registry:
         pending.undo.append(lambda: self._leave(subscription) if self._has(subscription) else None)
         if subscription.lasting:
             pending.group.subscriptions[subscription.id] = subscription.record()
-        for topic in self.matching(filter_):
-            self._point(subscription, topic, topic.first if earliest else topic.next)
+        if subscription.beginning:
+            self.begin_portion(subscription)
+        if not subscription.wide:
+            for topic in self.matching(filter_):
+                self._point(subscription, topic, topic.first if earliest else topic.next)
         return subscription
 
-    def matching(self, filter_: str) -> list[Topic]:
-        """The topics there are for a filter, or the one of this name."""
-        if names.is_filter(filter_):
-            return [topic for topic in self._names.matching(filter_) if topic.exists]
-        topic = self.topics.get(filter_)
-        return [topic] if topic is not None and topic.exists else []
+    def begin_portion(self, subscription: Subscription) -> None:
+        """Let a subscription begin with the earliest of some more topics. With the last it is not `beginning` any more;
+        a broker that is killed before goes on with it when it starts."""
+        if not subscription.beginning or not self._has(subscription):
+            return
+        pending = self.commits.pending
+
+        def undo() -> None:
+            subscription.unlooked = None  # what was looked at has to be once more
+
+        pending.undo.append(undo)
+        if subscription.unlooked is None:
+            subscription.unlooked = self._names.each(subscription.filter)
+        portion = list(islice(subscription.unlooked, portions.PORTION))
+        for topic in portion:
+            if topic is not None and topic.exists:
+                self._begin(subscription, topic)
+        if len(portion) == portions.PORTION:
+            return
+
+        def undo_all() -> None:
+            subscription.start = -1
+            if self._has(subscription):
+                self._beginning[subscription] = None
+
+        pending.undo.append(undo_all)
+        subscription.start = 0
+        self._beginning.pop(subscription, None)
+        if subscription.lasting:
+            pending.group.subscriptions[subscription.id] = subscription.record()
+
+    def begin_with(self, topic: Topic) -> None:
+        """Call before anything of a topic goes: those who are beginning with the earliest would miss it."""
+        for subscription in self._beginning:
+            if subscription.covers(topic.name):
+                self._begin(subscription, topic)
+
+    def _begin(self, subscription: Subscription, topic: Topic) -> None:
+        if topic not in subscription.cursors and topic.first < topic.next:
+            self._point(subscription, topic, topic.first)
+
+    async def begun(self, subscription: Subscription) -> None:
+        """Returns when a subscription has begun with all topics, or raises why it could not. The last of it is durable
+        with the next receipt."""
+        while subscription.beginning and self._has(subscription):
+            receipt = self.commits.receipt()  # of the portion before
+            await asyncio.wait([receipt])
+            receipt.result()
+            self.begin_portion(subscription)
+
+    def _cover(self, topic: Topic) -> None:
+        """Something comes to the topic: give each wide subscription a cursor that has none."""
+        topic.covered = self.commits.wide
+        for subscription in self._filters.matching(topic.name):
+            if topic not in subscription.cursors and not subscription.away:
+                self._point(subscription, topic, topic.first if subscription.beginning else topic.next)
+
+    def subscribed_to(self, topic: Topic) -> int:
+        """How many subscriptions match the topic."""
+        wide = len(self._filters.matching(topic.name))
+        return wide + sum([not subscription.wide for subscription in topic.subscribers])
+
+    async def matched_by(self, subscription: Subscription) -> list[Topic]:
+        """The topics that a subscription matches, in the order of their names if it is wide."""
+        return await self.listed(subscription.filter) if subscription.wide else list(subscription.cursors)
+
+    async def count(self, subscription: Subscription) -> int:
+        """How many topics a subscription matches."""
+        if not subscription.wide:
+            return len(subscription.cursors)
+        each = in_portions(self._names.each(subscription.filter))
+        return sum([topic is not None and topic.exists async for topic in each])
 
     def _change(self, subscription: Subscription, *, durable: bool) -> None:
-        before = subscription.durable, subscription.lasting
+        if durable:
+            self.attend(subscription)
+        before = subscription.durable, subscription.lasting, subscription.start
+        cursors = subscription.cursors
         subscription.durable, subscription.lasting = durable, True
         pending = self.commits.pending
 
         def undo() -> None:
-            subscription.durable, subscription.lasting = before
+            subscription.durable, subscription.lasting, subscription.start = before
+            subscription.cursors = cursors  # its client may have come back since
             self._look_for(subscription)
 
         pending.undo.append(undo)
         pending.group.subscriptions[subscription.id] = subscription.record()
-        for topic in subscription.topics:
-            if durable:
-                pending.keep(subscription, topic, topic.cursors[subscription])
-            else:
-                pending.cursors[subscription, topic] = None
+        pending.group.reset.add(subscription.id)
+        for topic, cursor in cursors.items() if durable else ():
+            pending.keep(subscription, topic, cursor)
 
     def _look_for(self, subscription: Subscription) -> None:
         """Its client may have come or gone since what is now undone."""
         subscription.away = subscription.lasting and not subscription.durable and not subscription.watchers
+        self.commits.widen()
 
     def attend(self, subscription: Subscription) -> None:
         """The client of a lasting subscription is back: what it gets begins now, unless it is durable."""
         if not subscription.away:
             return
         subscription.away = False
-        for topic in subscription.topics:
-            topic.cursors[subscription] = Cursor(topic.next)
-        self.collector.dirty.update(subscription.topics)
+        subscription.start = self.commits.position - 1
+        if subscription.wide:
+            subscription.cursors = {}
+            self.commits.widen()
+        for topic in subscription.cursors:
+            subscription.cursors[topic] = Cursor(topic.next)
+            self.collector.dirty.add(topic)
 
     def leave(self, subscription: Subscription) -> None:
         """The client has gone: end the subscription, unless it is lasting."""
@@ -354,7 +274,12 @@ class Registry:
             self.unsubscribe(subscription.client, subscription.filter)
             return
         subscription.away = True
-        self.collector.dirty.update(subscription.topics)
+        self.portions.do(self._look_at(list(subscription.cursors)))
+
+    def _look_at(self, topics: Iterable[Topic]) -> Iterator[None]:
+        for topic in topics:
+            self.collector.dirty.add(topic)
+            yield
 
     def unsubscribe(self, client: str, filter_: str) -> None:
         """Release all that the subscription held."""
@@ -363,8 +288,7 @@ class Registry:
             raise NotSubscribed(
                 f"Client {client!r} is subscribed to {subscription.filter!r}, not to {filter_!r} alone."
             )
-        cursors = {topic: topic.cursors[subscription] for topic in subscription.topics}
-        self._leave(subscription)
+        cursors = self._leave(subscription)
         pending = self.commits.pending
 
         def undo() -> None:
@@ -372,59 +296,77 @@ class Registry:
                 return  # its connection has gone, or goes because of this
             self._enter(subscription)
             self._look_for(subscription)
-            for topic, cursor in cursors.items():
-                topic.cursors[subscription] = cursor
-                subscription.topics[topic] = None
-                if subscription.watchers:
-                    topic.watch(subscription)
+            subscription.cursors = cursors
+            for topic, cursor in cursors.items() if not subscription.wide else ():
+                topic.add(subscription, cursor)
 
         pending.undo.append(undo)
         if subscription.lasting:
             pending.group.subscriptions[subscription.id] = None
+        if not subscription.wide:
             for topic in cursors:
-                pending.cursors.pop((subscription, topic), None)
-        for topic in cursors:
-            self.collector.dirty.add(topic)
-            self.remove_unless_wanted(topic)
+                self.collector.dirty.add(topic)
+                self.remove_unless_wanted(topic)
+        elif subscription.lasting:
+            pending.done.add_done_callback(partial(self._ended, subscription))
+        else:
+            self.portions.do(self._let_go(subscription))
+
+    def _ended(self, subscription: Subscription, stored: "asyncio.Future[None]") -> None:
+        if not stored.cancelled() and stored.exception() is None:
+            self.portions.do(self._let_go(subscription))
+
+    def _let_go(self, subscription: Subscription) -> Iterator[None]:
+        """Take a wide subscription that has ended from its topics. Where a broker is killed before, collection removes
+        those that go with it."""
+        for topic in self._names.each(subscription.filter):
+            if topic is not None:
+                if subscription in topic.subscribers or not topic.subscribers:
+                    self.collector.dirty.add(topic)
+                topic.discard(subscription)
+                self.remove_unless_wanted(topic)
+            yield
 
     def _has(self, subscription: Subscription) -> bool:
         return self.clients.get(subscription.client, {}).get(subscription.filter) is subscription
 
     def _enter(self, subscription: Subscription) -> None:
         self.clients.setdefault(subscription.client, {})[subscription.filter] = subscription
-        self._subscriptions += 1
+        self.subscriptions += 1
         if subscription.wide:
             self._filters.add(subscription.filter, subscription)
+            self.commits.widen()
+        if subscription.beginning:
+            self._beginning[subscription] = None
 
-    def _leave(self, subscription: Subscription) -> None:
+    def _leave(self, subscription: Subscription) -> dict[Topic, Cursor]:
+        """Returns the cursors that it had."""
         filters = self.clients[subscription.client]
         del filters[subscription.filter]
         if not filters:
             del self.clients[subscription.client]
-        self._subscriptions -= 1
+        self.subscriptions -= 1
         if subscription.wide:
             self._filters.discard(subscription.filter, subscription)
-        for topic in subscription.topics:
-            del topic.cursors[subscription]
-            topic.unwatch(subscription)
-        subscription.topics.clear()
+        self._beginning.pop(subscription, None)
+        cursors, subscription.cursors = subscription.cursors, {}
+        for topic in cursors if not subscription.wide else ():
+            topic.discard(subscription)
+        return cursors
 
     def _point(self, subscription: Subscription, topic: Topic, offset: int) -> None:
         """Give the subscription a cursor on the topic."""
-        cursor = topic.cursors[subscription] = Cursor(offset)
-        subscription.topics[topic] = None
+        cursor = Cursor(offset)
+        topic.add(subscription, cursor)
         if topic.first < topic.next:
             self.collector.dirty.add(topic)  # what it held before may be wanted by nobody
-        if subscription.watchers:
-            topic.watch(subscription)
         pending = self.commits.pending
         if subscription.durable:
             pending.keep(subscription, topic, cursor)
 
         def undo() -> None:
-            topic.cursors.pop(subscription, None)
-            topic.unwatch(subscription)
-            subscription.topics.pop(topic, None)
+            topic.discard(subscription)
+            topic.covered = 0
 
         pending.undo.append(undo)
 
@@ -433,11 +375,11 @@ class Registry:
     def watch(self, subscription: Subscription, watcher: Callable[[Topic], None]) -> None:
         """Call `watcher` with a topic whenever there is something new on it for the subscription."""
         subscription.watchers.append(watcher)
-        for topic in subscription.topics:
+        for topic in subscription.cursors if not subscription.wide else ():
             topic.watch(subscription)
 
     def unwatch(self, subscription: Subscription, watcher: Callable[[Topic], None]) -> None:
         subscription.watchers.remove(watcher)
-        if not subscription.watchers:
-            for topic in subscription.topics:
+        if not subscription.watchers and not subscription.wide:
+            for topic in subscription.cursors:
                 topic.unwatch(subscription)

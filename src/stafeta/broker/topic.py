@@ -1,6 +1,6 @@
 """Topics and subscriptions: what the broker knows of each while it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from stafeta.broker.cursor import Cursor
@@ -23,17 +23,21 @@ class Subscription:
 
     A durable one is stored and holds what it matches. A live one is forgotten when its connection ends, unless it is
     lasting: then it is stored as well, but holds nothing while its client is away.
+
+    A wide one has a cursor only on topics to which something was published since it subscribed, or its client came
+    back: the first such message makes it, in its own commit. Of any other topic it is at the end.
     """
 
     __slots__ = (
         "away",
         "client",
+        "cursors",
         "durable",
         "filter",
         "id",
         "lasting",
         "start",
-        "topics",
+        "unlooked",
         "watchers",
         "wide",
     )
@@ -42,18 +46,29 @@ class Subscription:
         self, id_: int, client: str, filter_: str, start: int, *, durable: bool, lasting: bool
     ) -> None:
         self.id = id_
-        self.start = start  # the position of the last message before it
+        self.start = start  # the position of the last message before it; below 0 while it is `beginning`
         self.client = client
         self.filter = filter_
         self.durable = durable
         self.lasting = lasting or durable
         self.away = False
         self.wide = is_filter(filter_)  # it may match many topics
-        self.topics: dict[Topic, None] = {}  # those it has a cursor on
+        self.cursors: dict[Topic, Cursor] = {}
+        self.unlooked: Iterator[Topic | None] | None = None  # topics it still has to begin with
         self.watchers: list[Callable[[Topic], None]] = []  # told when something new can be read
 
     def record(self) -> SubscriptionRecord:
         return SubscriptionRecord(self.id, self.client, self.filter, self.start, self.durable)
+
+    @property
+    def beginning(self) -> bool:
+        """True until it has a cursor on each topic that held something when it subscribed."""
+        return self.start < 0
+
+    def floor(self, topic: "Topic") -> int:
+        """All below is done."""
+        cursor = self.cursors.get(topic)
+        return topic.next if cursor is None else cursor.floor
 
     def covers(self, name: str) -> bool:
         return matcher(self.filter)(name) if self.wide else name == self.filter
@@ -63,7 +78,7 @@ class Topic:
     """Offsets below `first` are collected; those from `visible` on are not durable yet."""
 
     __slots__ = (
-        "cursors",
+        "covered",
         "doubtful",
         "exists",
         "first",
@@ -76,6 +91,7 @@ class Topic:
         "reserved",
         "retention",
         "skipped",
+        "subscribers",
         "tail",
         "visible",
         "warm",
@@ -88,8 +104,10 @@ class Topic:
         self.visible = self.next
         self.low = self.first  # no cursor is below
         self.retention = retention
-        self.cursors: dict[Subscription, Cursor] = {}
-        self.watched: dict[Subscription, None] | None = None  # the subscriptions that have watchers
+        # Who has a cursor here, and some that had one and are not taken out yet.
+        self.subscribers: dict[Subscription, None] = {}
+        self.covered = 0  # the state of the wide subscriptions in which all that match have cursors here
+        self.watched: dict[Subscription, None] | None = None  # of those the wide, and others with watchers
         self.producers: dict[str, Producer] | None = None
         self.doubtful = False  # how far its producers have come is not known for certain
         self.skipped: tuple[tuple[int, int], ...] = ()  # offsets that are damaged, and passed over, in order
@@ -102,16 +120,32 @@ class Topic:
     @property
     def attended(self) -> bool:
         """True while someone waits for what comes."""
-        for subscription in self.cursors:  # noqa: SIM110 - asked for each topic of a commit: any() takes thrice
-            if not subscription.away:
+        for subscription in self.subscribers:  # noqa: SIM110 - asked for each topic of a commit: any() takes thrice
+            if not subscription.away and self in subscription.cursors:
                 return True
         return False
 
     @property
+    def heard(self) -> bool:
+        """True while someone is to be told of what comes."""
+        for subscription in self.watched or ():  # noqa: SIM110 - as above
+            if subscription.watchers:
+                return True
+        return False
+
+    def cursors(self) -> Iterator[tuple[Subscription, Cursor]]:
+        for subscription in self.subscribers:
+            cursor = subscription.cursors.get(self)
+            if cursor is not None:
+                yield subscription, cursor
+
+    @property
     def wanted(self) -> bool:
-        """True while someone subscribes to it, or it keeps messages of itself."""
+        """True while someone has a cursor on it, or it keeps messages of itself."""
         return (
-            bool(self.cursors) or self.keeps_last or (self.retention is not None and self.first < self.next)
+            bool(self.subscribers)
+            or self.keeps_last
+            or (self.retention is not None and self.first < self.next)
         )
 
     def past_skipped(self, offset: int) -> int:
@@ -120,6 +154,18 @@ class Topic:
             if start <= offset < stop:
                 offset = stop
         return offset
+
+    def add(self, subscription: Subscription, cursor: Cursor) -> None:
+        subscription.cursors[self] = cursor
+        self.subscribers[subscription] = None
+        if subscription.wide or subscription.watchers:
+            self.watch(subscription)
+
+    def discard(self, subscription: Subscription) -> None:
+        """The subscription has no cursor here any more."""
+        subscription.cursors.pop(self, None)
+        self.subscribers.pop(subscription, None)
+        self.unwatch(subscription)
 
     def watch(self, subscription: Subscription) -> None:
         if self.watched is None:

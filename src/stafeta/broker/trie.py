@@ -1,5 +1,6 @@
 """Filters and names in tries over their levels: what matches costs what the answer costs, not what is stored."""
 
+from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
 from stafeta.names import levels_of
@@ -112,32 +113,55 @@ class NameTrie(Generic[V]):
             above.pop(level, None)
 
     def matching(self, filter_: str) -> list[V]:
+        return [value for value in self.each(filter_) if value is not None]
+
+    def each(self, filter_: str) -> Iterator[V | None]:
+        """What a filter matches, each once, and None for each step between. Names may come and go meanwhile: of those
+        it is not said which are found."""
         levels = levels_of(filter_)
-        found: dict[V, None] = {}
-        seen: set[tuple[int, int]] = set()
-        stack: list[tuple[Any, int]] = [(self._root, 0)]
+        # So many have to be there; those behind them match nothing as well.
+        needed = max([number for number, level in enumerate(levels, 1) if level != "#"], default=0)
+        found: set[V | None] = {None}
+        # What was seen is kept, or something else might get its id.
+        seen: dict[tuple[int, int], Any] = {}
+        stack: list[tuple[Any, int, Iterator[str] | None]] = [(self._root, 0, None)]
         while stack:
-            node, at = stack.pop()
-            if (id(node), at) in seen:
+            node, at, rest = stack.pop()
+            if not isinstance(node, dict) or at == len(levels):
+                value = node.get(_HERE) if isinstance(node, dict) else node
+                if at < needed or value in found:
+                    value = None
+                yield value
+                found.add(value)
                 continue
-            seen.add((id(node), at))
-            below = node if isinstance(node, dict) else {_HERE: node}
-            if at == len(levels):
-                if _HERE in below:
-                    found[below[_HERE]] = None
-            elif levels[at] in ("#", "+"):
-                many = levels[at] == "#"
-                hidden = "$" if node is self._root else ""
-                stack += [
-                    (child, at if many else at + 1)
-                    for level, child in below.items()
-                    if level is not _HERE and not (hidden and level.startswith(hidden))
-                ]
-                if many:
-                    stack.append((node, at + 1))
-            elif levels[at] in below and not (node is self._root and at and levels[at].startswith("$")):
-                stack.append((below[levels[at]], at + 1))
-        return list(found)
+            wild = levels[at] in ("#", "+")
+            if rest is None:
+                if (id(node), at) in seen:
+                    yield None
+                    continue
+                seen[id(node), at] = node
+                if not wild:
+                    hidden = node is self._root and at > 0 and levels[at].startswith("$")
+                    if levels[at] in node and not hidden:
+                        stack.append((node[levels[at]], at + 1, None))
+                    else:
+                        yield None
+                    continue
+                if levels[at] == "#":
+                    stack.append((node, at + 1, None))
+                rest = iter(list(node))
+            level = next(rest, _END)
+            if level is _END:
+                continue
+            stack.append((node, at, rest))
+            child = (
+                None if level is _HERE or (node is self._root and level.startswith("$")) else node.get(level)
+            )
+            if child is None:
+                yield None
+            else:
+                stack.append((child, at if levels[at] == "#" else at + 1, None))
 
 
 _HERE: Any = None  # the key under which a level with others below it has its own value
+_END: Any = object()  # after the last level

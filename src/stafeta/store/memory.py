@@ -95,16 +95,19 @@ class MemoryStore:
                 self._subscriptions[id_] = subscription
             else:
                 self._subscriptions.pop(id_, None)
-                self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] != id_}
+        gone = {
+            id_ for id_, subscription in group.subscriptions.items() if subscription is None
+        } | group.reset
+        if gone:
+            self._cursors = {key: cursor for key, cursor in self._cursors.items() if key[0] not in gone}
         for key, cursor in group.cursors.items():
             known = self._cursors.pop(key, None)
-            if cursor is not None:
-                above: dict[int, int | None] = {}
-                if known is not None and not cursor.whole:
-                    above.update(known.above)
-                above.update(cursor.ranges)
-                ranges = sorted((start, stop) for start, stop in above.items() if stop is not None)
-                self._cursors[key] = CursorRecord(cursor.floor, ranges)
+            above: dict[int, int | None] = {}
+            if known is not None and not cursor.whole:
+                above.update(known.above)
+            above.update(cursor.ranges)
+            ranges = sorted((start, stop) for start, stop in above.items() if stop is not None)
+            self._cursors[key] = CursorRecord(cursor.floor, ranges)
         _put(self._transactions, group.transactions)
         _put(self._committed, group.committed)
         self._begun.update(group.begun)

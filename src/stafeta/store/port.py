@@ -95,9 +95,8 @@ class Group:
     appends: list[Append | Promotion] = field(default_factory=list)  # in the order of each topic's offsets
     topics: dict[int, TopicRecord] = field(default_factory=dict)
     subscriptions: dict[int, SubscriptionRecord | None] = field(default_factory=dict)
-    cursors: dict[tuple[int, int], CursorChange | None] = field(
-        default_factory=dict
-    )  # by subscription and topic
+    reset: set[int] = field(default_factory=set)  # subscriptions of whose cursors only those below stay
+    cursors: dict[tuple[int, int], CursorChange] = field(default_factory=dict)  # by subscription and topic
     skipped: list[tuple[int, int, int]] = field(
         default_factory=list
     )  # topic, from, up to: damaged, not read again

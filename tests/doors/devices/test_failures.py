@@ -76,8 +76,8 @@ def test_what_a_device_has_got_is_acknowledged_when_the_disk_has_room_again(*, l
                 device.close()
                 await until(lambda: not door.connections.all)
             store.no_cursors = False
-            (subscription,) = [one for one in broker.topics["t"].cursors if one.filter == "t"]
-            await until(lambda: broker.topics["t"].cursors[subscription].floor == broker.topics["t"].next)
+            (subscription,) = [one for one in broker.topics["t"].subscribers if one.filter == "t"]
+            await until(lambda: subscription.cursors[broker.topics["t"]].floor == broker.topics["t"].next)
             await asyncio.shield(broker.receipt())
             assert broker.commits.failures < 20, "it is not done again all the time"
 

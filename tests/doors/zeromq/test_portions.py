@@ -92,7 +92,7 @@ def test_an_ack_of_which_a_portion_cannot_be_stored_is_refused(failing: int) -> 
     async def work(broker: Broker, store: FailsOnce) -> None:
         await carry_out(broker, put(12_000))
         subscription = broker.subscription("reader", "t")
-        cursor = broker.topic("t").cursors[subscription]
+        cursor = subscription.cursors[broker.topic("t")]
         store.until = failing
         try:
             await carry_out(broker, Ack("reader", "t", list(range(2, 12_001, 2))))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stafeta import __version__
 from stafeta.broker import Topic, overview
+from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.codec import Body
 from stafeta.errors import InvalidRequest, NoSuchOffset
 from stafeta.names import FLIGHT_PREFIX, check_client, check_name
@@ -35,6 +36,7 @@ async def subscribe(door: "FlightDoor", body: Body) -> list[Result]:
         raise InvalidRequest(f"A subscription begins at earliest or latest, not at {shown(start)}.")
     body.end()
     subscription = broker.subscribe(client, filter_, earliest=start == "earliest")
+    await broker.begun(subscription)
     await door.durable()
     return [{"position": subscription.start}]
 
@@ -74,10 +76,11 @@ async def cursors(door: "FlightDoor", body: Body) -> list[Result]:
     broker = door.broker
     subscription = broker.subscription(client_of(body.text("client")), body.text("filter"))
     body.end()
+    await broker.begun(subscription)
     found = [
-        {"topic": topic.name, "floor": cursor.floor, "next": topic.visible}
-        for topic in await door.topics(subscription.filter)
-        if (cursor := topic.cursors.get(subscription)) is not None
+        {"topic": topic.name, "floor": subscription.floor(topic), "next": topic.visible}
+        async for topic in in_portions(await broker.matched_by(subscription))
+        if topic.exists
     ]
     await door.durable()  # what it stands on may not be yet
     return found
@@ -86,20 +89,21 @@ async def cursors(door: "FlightDoor", body: Body) -> list[Result]:
 async def subscriptions(door: "FlightDoor", body: Body) -> list[Result]:
     """The durable subscriptions of all doors, and how far each has come on its topics."""
     body.end()
-    found = [one for filters in door.broker.clients.values() for one in filters.values() if one.durable]
+    broker = door.broker
+    found = [one for filters in broker.clients.values() for one in filters.values() if one.durable]
     results = []
     for subscription in found:
         cursors = [
             # As of one instant, and up to what is on its way to the disk: a cursor may stand there.
             {
                 "topic": topic.name,
-                "floor": cursor.floor,
-                "above": cursor.above,
+                "floor": subscription.floor(topic),
+                "above": cursor.above if (cursor := subscription.cursors.get(topic)) is not None else (),
                 "first": topic.first,
                 "next": topic.next,
             }
-            for topic in subscription.topics
-            if (cursor := topic.cursors.get(subscription)) is not None
+            async for topic in in_portions(await broker.matched_by(subscription))
+            if topic.exists
         ]
         results.append({"client": subscription.client, "filter": subscription.filter, "cursors": cursors})
         await asyncio.sleep(0)
@@ -131,9 +135,9 @@ async def topics(door: "FlightDoor", body: Body) -> list[Result]:
             "first": topic.first,
             "next": topic.visible,
             "rows": topic.visible - topic.first,
-            "subscribers": len(topic.cursors),
+            "subscribers": door.broker.subscribed_to(topic),
         }
-        for topic in await door.topics(filter_)
+        async for topic in in_portions(await door.topics(filter_))
     ]
 
 

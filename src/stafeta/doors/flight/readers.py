@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Final, Protocol
 
 from stafeta.broker import Broker, Subscription, Topic
+from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.codec import Range, Ticket
 from stafeta.errors import Lagging, NoSuchOffset, StafetaError
 from stafeta.message import ROW, Batch
@@ -113,7 +114,7 @@ class FeedReader:
                 return batches
             if feed.ready:
                 await asyncio.sleep(0)
-            elif self._stops is not None:
+            elif self._stops is not None and not feed.joining:
                 return None
             else:
                 await self._news.wait()
@@ -198,7 +199,7 @@ async def live_reader(broker: Broker, ticket: Ticket, client: str) -> FeedReader
         await asyncio.wait([receipt])
         receipt.result()
         stops: dict[str, int] | None = None if ticket.follow else {}
-        for topic in list(subscription.topics):
+        async for topic in in_portions([] if ticket.range.latest else await broker.matched_by(subscription)):
             start, stop = await edges(broker, topic, ticket.range)
             broker.rewind(subscription, topic, start)
             if stops is not None and start < stop:
@@ -209,15 +210,11 @@ async def live_reader(broker: Broker, ticket: Ticket, client: str) -> FeedReader
         raise
 
 
-def client_reader(
-    broker: Broker, subscription: Subscription, *, follow: bool, closed: Callable[[], None]
-) -> FeedReader:
-    """What a subscriber has not acknowledged."""
-    stops = None
-    if not follow:
-        stops = {
-            topic.name: topic.visible
-            for topic in subscription.topics
-            if topic.cursors[subscription].floor < topic.visible
-        }
-    return FeedReader(broker, subscription, stops, closed)
+async def unacknowledged(broker: Broker, subscription: Subscription) -> dict[str, int]:
+    """The topics on which a subscriber has not acknowledged all, and where they end."""
+    await broker.begun(subscription)
+    return {
+        topic.name: topic.visible
+        async for topic in in_portions(list(subscription.cursors))
+        if subscription.floor(topic) < topic.visible
+    }

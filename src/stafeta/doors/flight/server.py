@@ -18,11 +18,20 @@ from stafeta import addresses
 from stafeta.addresses import EVERY, EVERY_IPV4, Address
 from stafeta.broker import Broker, Topic
 from stafeta.broker.commits import GROUP
+from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
 from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket
 from stafeta.doors.flight.puts import PutStream
-from stafeta.doors.flight.readers import RangeReader, Reader, Stream, client_reader, edges, live_reader
+from stafeta.doors.flight.readers import (
+    FeedReader,
+    RangeReader,
+    Reader,
+    Stream,
+    edges,
+    live_reader,
+    unacknowledged,
+)
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
 from stafeta.names import check_name
@@ -157,7 +166,7 @@ class FlightDoor:
                 f"{len(topics)} topics of {wanted.partitions} partitions make more than {MAX_PARTITIONS} endpoints."
             )
         measured = len(topics) <= MEASURED
-        return [await self._part(topic, wanted, measured=measured) for topic in topics]
+        return [await self._part(one, wanted, measured=measured) async for one in in_portions(topics)]
 
     async def _part(self, topic: Topic, wanted: Description, *, measured: bool) -> Part:
         start, stop = await edges(self.broker, topic, wanted.range)
@@ -174,7 +183,7 @@ class FlightDoor:
             self.broker.runs.check(ticket.mark)
         reader: Reader
         if ticket.client is not None:
-            reader = self._take_over(client_of(ticket.client), ticket)
+            reader = await self._take_over(client_of(ticket.client), ticket)
         elif ticket.topic is not None and not ticket.follow:
             check_name(ticket.topic)
             topic = self.broker.topic(ticket.topic)
@@ -185,18 +194,20 @@ class FlightDoor:
         self._streams.add(stream)
         return stream
 
-    def _take_over(self, client: str, ticket: Ticket) -> Reader:
+    async def _take_over(self, client: str, ticket: Ticket) -> Reader:
         filter_ = ticket.wanted
         subscription = self.broker.subscription(client, filter_)
         if subscription.filter != filter_:
             raise InvalidRequest(f"The client has subscribed to {subscription.filter!r}, not to {filter_!r}.")
+        stops = None if ticket.follow else await unacknowledged(self.broker, subscription)
+        self.broker.subscription(client, filter_)  # it may have ended meanwhile
         self.end_stream(client, filter_, "Another stream of the same client and filter has taken over.")
 
         def closed() -> None:
             if self._clients.get((client, filter_)) is reader:
                 del self._clients[client, filter_]
 
-        reader = client_reader(self.broker, subscription, follow=ticket.follow, closed=closed)
+        reader = FeedReader(self.broker, subscription, stops, closed)
         self._clients[client, filter_] = reader
         return reader
 

@@ -10,6 +10,7 @@ from typing import Final
 from stafeta import addresses
 from stafeta.addresses import Address
 from stafeta.broker import Broker
+from stafeta.broker.portions import in_portions
 from stafeta.doors.connection import Connections
 from stafeta.doors.delivery import Encoder
 from stafeta.doors.frames.connection import Connection
@@ -71,7 +72,8 @@ class FramesDoor:
 
     async def topics(self) -> list[str]:
         """Those that hold a message, by name. The broker's own are not among them."""
-        return [topic.name for topic in await self.broker.listed("#") if topic.first < topic.visible]
+        found = in_portions(await self.broker.listed("#"))
+        return [topic.name async for topic in found if topic.first < topic.visible]
 
     @property
     def crowded(self) -> bool:

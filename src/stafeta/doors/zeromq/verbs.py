@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from stafeta import __version__
 from stafeta.broker import Broker, Subscription, Topic, overview
+from stafeta.broker.portions import in_portions
 from stafeta.doors.zeromq.codec import (
     Ack,
     Clients,
@@ -120,7 +121,8 @@ async def act_in_portions(
         return dialect.done()
     if isinstance(request, Topics):
         found = await broker.listed(*request)
-        return listed("topics", [TopicLine(t.name, t.first, t.visible, len(t.cursors)) for t in found])
+        lines = [TopicLine(t.name, t.first, t.visible, broker.subscribed_to(t)) for t in found]
+        return listed("topics", lines)
     if isinstance(request, Stats):
         return stats({"version": __version__, **overview.stats(broker)._asdict()})
     if isinstance(request, Clients):
@@ -235,8 +237,8 @@ def _aim(broker: Broker, client: str, filter_: str) -> tuple[Subscription, Topic
 def _behind(subscription: Subscription) -> int:
     """The last id that a subscription has behind it: an offset, or for a filter a position."""
     if not subscription.wide:
-        (topic,) = subscription.topics
-        return topic.cursors[subscription].floor - 1
+        (cursor,) = subscription.cursors.values()
+        return cursor.floor - 1
     return subscription.start
 
 
@@ -246,7 +248,7 @@ async def _deliver(broker: Broker, request: Get, size: int) -> FetchResult:
     if topic is None:
         if after is not None:
             await _ack_positions(broker, subscription, Ack(request.client, request.filter, None, after))
-        topics = list(subscription.topics)
+        topics = list(subscription.cursors)
         return FetchResult(await broker.fetch(subscription, topics, size, in_turn=after is not None), True)
     if after is None:
         return FetchResult(await broker.fetch(subscription, [topic], size), False)
@@ -295,12 +297,10 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
 
 
 async def _has_pending(subscription: Subscription, one: Topic | None) -> bool:
-    for number, topic in enumerate([*subscription.topics] if one is None else [one], 1):
-        cursor = topic.cursors.get(subscription)
+    async for topic in in_portions(list(subscription.cursors) if one is None else [one]):
+        cursor = subscription.cursors.get(topic)
         if cursor is not None and cursor.next_pending(topic.first, topic.visible) is not None:
             return True
-        if number % PORTION == 0:
-            await asyncio.sleep(0)
     return False
 
 
@@ -338,8 +338,8 @@ async def _ack_positions(broker: Broker, subscription: Subscription, request: Ac
             f"No message has the position {last} yet; the last is {broker.commits.position - 1}."
         )
     portions = Portions(broker)
-    for topic in list(subscription.topics):
-        cursor = topic.cursors.get(subscription)
+    async for topic in in_portions(list(subscription.cursors)):
+        cursor = subscription.cursors.get(topic)
         if cursor is None or cursor.floor >= topic.visible:
             continue
         if request.up_to is not None:

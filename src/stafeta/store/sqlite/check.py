@@ -4,7 +4,8 @@
 2. Each topic without a gap, from its first to its next offset.
 3. The index against the headers of blocks, in both directions: each run that a header names is in the index, and the
    index has no others.
-4. Cursors, acknowledged ranges, producers and transactions point to what is there, and not beyond it.
+4. Cursors, acknowledged ranges, producers and transactions point to what is there, and not beyond it. A durable filter
+   has a cursor on each topic to which something came since it subscribed.
 
 Nothing is changed, but for flipped bits in the write-ahead log, which any start puts right (folder.py).
 """
@@ -17,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stafeta.errors import StoreDamaged, StoreError
-from stafeta.names import matcher
-from stafeta.store.blocks import Run, runs_of
+from stafeta.names import is_filter, matcher
+from stafeta.store.blocks import Run, batch_of, runs_of
 from stafeta.store.sqlite import schema, segments
 from stafeta.store.sqlite.continuity import Continuity, Gap
 from stafeta.store.sqlite.folder import migrate
@@ -147,6 +148,7 @@ class Check:
         self._names: dict[int, str] = {}
         self._firsts: dict[int, int] = {}
         self._nexts: dict[int, int] = {}
+        self._positions: dict[int, int] = {}  # of the last message that each topic keeps
         self._forgotten = Forgotten()
         self._found: set[int] = set()  # segments in which something lies
         self._pages: dict[int, set[Run]] = {}  # of each topic the page of the index that was looked at last
@@ -247,11 +249,14 @@ class Check:
                     self._found.add(row[3])
                 header, content, checksum, segment = row
                 put_right = partial(self._put_right, in_place=segment is not None)
-                _, runs = load(self._folder, id_, header, content, checksum, segment, put_right)
+                block, runs = load(self._folder, id_, header, content, checksum, segment, put_right)
             except StoreDamaged as error:
                 runs = self._damaged(id_, row, error)
             else:
                 self.report.messages += sum(run.rows for run in runs)
+                for run in runs:
+                    if run.end > self._firsts.get(run.topic, run.end):
+                        self._positions[run.topic] = batch_of("", block, run).last_position
             for run in runs:
                 if run.topic in self._forgotten:
                     continue
@@ -321,7 +326,12 @@ class Check:
             yield (subscription, topic), floor
 
     def _subscriptions(self, cursors: dict[tuple[int, int], int]) -> None:
-        filters = {id_: filter_ for id_, _, filter_, *_ in self._rows("subscription")}
+        subscriptions = list(self._rows("subscription"))
+        filters = {id_: filter_ for id_, _, filter_, *_ in subscriptions}
+        for id_, client, filter_, start, durable in subscriptions:
+            # One whose start is below 0 has not begun with all topics; the broker goes on with that.
+            if durable and start >= 0 and is_filter(filter_):
+                self._uncovered(id_, client, filter_, start, cursors)
         last: dict[tuple[int, int], int] = {}
         for (subscription, topic), floor in cursors.items():
             name = self._names[topic]
@@ -338,6 +348,17 @@ class Check:
                     "not go with its cursor."
                 )
             last[subscription, topic] = stop
+
+    def _uncovered(
+        self, id_: int, client: str, filter_: str, start: int, cursors: dict[tuple[int, int], int]
+    ) -> None:
+        matches = matcher(filter_)
+        for topic, position in self._positions.items():
+            if position > start and (id_, topic) not in cursors and matches(self._names[topic]):
+                self._find(
+                    f"Client {client!r} has no cursor on {self._names[topic]!r} for its filter {filter_!r}, to which "
+                    "messages came since it subscribed."
+                )
 
     def _producers(self) -> None:
         for topic, name, state in self._rows("producer"):

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from stafeta.errors import StoreDamaged, StoreError
-from stafeta.names import COUNTER_PREFIX, matcher
+from stafeta.names import COUNTER_PREFIX, is_filter, matcher
 from stafeta.store.blocks import Run, batch_of, decode, runs_of, verified
 from stafeta.store.blocks import checksum as checksum_of
 from stafeta.store.sqlite import schema, segments
@@ -82,6 +82,7 @@ class Repair:
         self._named: set[int] = set()  # topics whose names are known
         self._ends: dict[int, int] = {}
         self._begins: dict[int, int] = {}
+        self._positions: dict[int, int] = {}  # of the last message of each topic
         self._segments: set[int] = set()
         self._position = 0
         self._cursors_lost = False
@@ -196,6 +197,7 @@ class Repair:
         for run in runs:
             self._begins.setdefault(run.topic, run.base)
             self._reaches(run.topic, run.end)
+            self._positions[run.topic] = batch_of("", block, run).last_position
         if segment is None:
             content = body
         else:
@@ -322,9 +324,11 @@ class Repair:
 
     def _complete(self, subscriptions: Iterable[Row], cursors: dict[tuple[int, int], int]) -> None:
         """Whoever has no cursor where he should begins with all that there is."""
-        for id_, client, filter_, _, durable in subscriptions:
-            matches = matcher(filter_)
+        for id_, client, filter_, start, durable in subscriptions:
+            matches, wide = matcher(filter_), is_filter(filter_)
             for topic, (_, name, first, _, present, _) in self._topics.items():
+                if wide and self._positions.get(topic, 0) <= start:
+                    continue  # nothing came to it since
                 if durable and present and (id_, topic) not in cursors and matches(str(name)):
                     cursors[id_, topic] = int(first)
                     self.report.find(f"Client {client!r} gets {name!r} from {first} on again.")

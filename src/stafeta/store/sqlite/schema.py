@@ -158,6 +158,8 @@ MIGRATIONS = [
         producer TEXT NOT NULL, counter INTEGER NOT NULL, label TEXT NOT NULL, expires INTEGER NOT NULL,
         sum INTEGER NOT NULL, PRIMARY KEY (producer, counter)
     ) WITHOUT ROWID;
+    -- From this version on a filter has no cursor on a topic to which nothing came since it subscribed. One that begins
+    -- with the earliest has a start below 0 until it has a cursor on each topic that held something.
     """,
 ]
 
@@ -208,7 +210,6 @@ DROP_SUBSCRIPTION = "DELETE FROM subscription WHERE id = ?"
 DROP_CURSORS_OF = "DELETE FROM cursor WHERE subscription = ?"
 DROP_ACKED_OF = "DELETE FROM acked WHERE subscription = ?"
 SET_CURSOR = _put("cursor", "floor")
-DROP_CURSOR = "DELETE FROM cursor WHERE subscription = ? AND topic = ?"
 DROP_ACKED = "DELETE FROM acked WHERE subscription = ? AND topic = ?"
 DROP_ACKED_AT = "DELETE FROM acked WHERE subscription = ? AND topic = ? AND start = ?"
 SET_ACKED = _put("acked", "stop")

@@ -205,10 +205,11 @@ class Writer:
         for id_, subscription in group.subscriptions.items():
             if subscription is None:
                 self._connection.execute(schema.DROP_SUBSCRIPTION, (id_,))
-                self._connection.execute(schema.DROP_CURSORS_OF, (id_,))
-                self._connection.execute(schema.DROP_ACKED_OF, (id_,))
             else:
                 self._connection.execute(schema.SET_SUBSCRIPTION, subscription)
+            if subscription is None or id_ in group.reset:
+                self._connection.execute(schema.DROP_CURSORS_OF, (id_,))
+                self._connection.execute(schema.DROP_ACKED_OF, (id_,))
         if group.cursors:
             self._cursors(group.cursors)
         many(schema.SET_SKIPPED, group.skipped)
@@ -239,13 +240,10 @@ class Writer:
                 self._connection.execute(schema.DROP_FORGOTTEN, (gone,))
             self._connection.execute(schema.SET_FORGOTTEN, joined)
 
-    def _cursors(self, cursors: Mapping[tuple[int, int], CursorChange | None]) -> None:
+    def _cursors(self, cursors: Mapping[tuple[int, int], CursorChange]) -> None:
         many = self._connection.executemany
-        gone = [key for key, cursor in cursors.items() if cursor is None]
-        kept = [(*key, cursor) for key, cursor in cursors.items() if cursor is not None]
+        kept = [(*key, cursor) for key, cursor in cursors.items()]
         ranges = [(*key, start, stop) for *key, cursor in kept for start, stop in cursor.ranges.items()]
-        many(schema.DROP_CURSOR, gone)
-        many(schema.DROP_ACKED, gone)
         many(schema.DROP_ACKED, [key for *key, cursor in kept if cursor.whole])
         many(schema.SET_CURSOR, [(*key, cursor.floor) for *key, cursor in kept])
         many(schema.DROP_ACKED_AT, [one[:3] for one in ranges if one[3] is None])

@@ -2,7 +2,7 @@
 
 1. What a subscriber waits for is in the log: its floor is neither above the topic's end nor below what is held.
 2. What it has acknowledged above the floor is in order, apart, and there.
-3. It has a cursor on each topic that its filter matches, and on no other.
+3. The broker tells its place on each topic that its filter matches, and on no other.
 4. The archive has acknowledged only what is archived.
 """
 

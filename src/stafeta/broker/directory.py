@@ -1,0 +1,196 @@
+"""Which topics there are."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+
+from sortedcontainers import SortedList
+
+from stafeta import names
+from stafeta.broker import portions
+from stafeta.broker.collector import Collector
+from stafeta.broker.commits import CommitLoop
+from stafeta.broker.limits import Limits
+from stafeta.broker.topic import Retention, Subscription, Topic
+from stafeta.broker.trie import FilterTrie, NameTrie
+from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic
+from stafeta.store.port import TopicRecord
+
+
+class Directory:
+    """A topic exists once someone subscribes to it, or a door that creates topics publishes to it; it goes when nobody
+    subscribes to it and it keeps nothing."""
+
+    def __init__(
+        self,
+        commits: CommitLoop,
+        collector: Collector,
+        limits: Limits,
+        retention: Callable[[str], Retention | None],
+    ) -> None:
+        self.commits = commits
+        self.collector = collector
+        self.limits = limits
+        self.topics: dict[str, Topic] = {}  # those that were removed included, which do not `exist`
+        self.closed = False
+        self._retention = retention
+        self._filters: FilterTrie[Subscription] = FilterTrie()  # the wide ones; a topic has its own at hand
+        self._names: NameTrie[Topic] = NameTrie()
+        self._sorted: SortedList[str] = SortedList()  # the names, for listing them
+        self._removed: dict[Topic, None] = {}  # topics that do not exist any more, the longest removed first
+        self._first_offset = 1  # where new topics begin
+        self._last_topic = 0
+        self._producers = 0  # that are remembered, once for each topic
+
+    def reconfigure(self, limits: Limits, retention: Callable[[str], Retention | None]) -> None:
+        """Change limits and retention while running."""
+        self.limits = limits
+        self._retention = retention
+        for topic in self.topics.values():
+            topic.retention = retention(topic.name)
+            self.collector.dirty.add(topic)
+
+    async def listed(self, filter_: str, after: str = "", limit: int | None = None) -> list[Topic]:
+        """The topics that a filter matches, in the order of their names. Others get their turn meanwhile."""
+        names.check_filter(filter_)
+        matches, prefix = names.matcher(filter_), names.prefix_of(filter_)
+        found: list[Topic] = []
+        first = after < prefix
+        start = prefix if first else after
+        while True:
+            portion = list(islice(self._sorted.irange(start, inclusive=(first, False)), portions.PORTION))
+            for name in portion:
+                if not name.startswith(prefix):
+                    return found
+                topic = self.topics[name]
+                if topic.exists and matches(name):
+                    found.append(topic)
+                    if len(found) == limit:
+                        return found
+            if len(portion) > portions.FEW:
+                await asyncio.sleep(0)
+            if len(portion) < portions.PORTION:
+                return found
+            start, first = portion[-1], False
+
+    def topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None or not topic.exists:
+            raise NoSuchTopic(f"The topic {name!r} does not exist. Subscribing to it creates it.")
+        return topic
+
+    def topic_for(self, name: str, *, create: bool) -> Topic:
+        """The topic to publish to. One that a filter is waiting for is made."""
+        topic = self.topics.get(name)
+        if topic is not None and topic.exists:
+            return topic
+        names.check_name(name)
+        if not create and not self._filters.matching(name):
+            return self.topic(name)
+        self.check_room(name)
+        return self._create(name)
+
+    def check_room(self, name: str) -> None:
+        """Refuses to make a topic when there are too many, or it is too late."""
+        if self.closed:
+            raise BrokerClosed("The broker is shutting down.")
+        if self.existing >= self.limits.topics:
+            raise LimitReached(f"There are {self.existing} topics, as many as limits.max_topics allows.")
+
+    @property
+    def existing(self) -> int:
+        """How many topics there are."""
+        return len(self.topics) - len(self._removed)
+
+    def _create(self, name: str) -> Topic:
+        topic = known = self.topics.get(name)
+        if topic is None:
+            # Two for one, where the limit was lowered: not all at once, for which everybody would wait.
+            for old in list(
+                islice(self._removed, min(2, max(len(self._removed) - self.limits.topics + 1, 0)))
+            ):
+                self._forget(old)
+            self._last_topic += 1
+            record = TopicRecord(self._last_topic, name, self._first_offset, self._first_offset, False, False)
+            topic = Topic(record, self._retention(name))
+            self._add(topic)
+        made = topic
+        made.exists = True
+        self._removed.pop(made, None)
+        made.low = made.first = made.next
+        pending = self.commits.pending
+        pending.topics.add(made)
+
+        def undo() -> None:
+            made.exists = False
+            if known is None:
+                self._take_out(made)
+            else:
+                self._removed[made] = None
+
+        pending.undo.append(undo)
+        return made
+
+    def _add(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic
+        self._names.add(topic.name, topic)
+        self._sorted.add(topic.name)
+
+    def _take_out(self, topic: Topic) -> None:
+        del self.topics[topic.name]
+        self._names.discard(topic.name)
+        self._sorted.remove(topic.name)
+
+    def _forget(self, topic: Topic) -> None:
+        """A removed topic is not remembered any more. Should there be one of its name again, it begins where none has
+        been before, so that no offset comes twice."""
+        before, producers = self._first_offset, topic.producers
+        pending = self.commits.pending
+
+        def undo() -> None:
+            self._first_offset = before
+            topic.producers = producers
+            self._producers += len(producers or ())
+            self._add(topic)
+            self._removed = {topic: None, **self._removed}
+
+        pending.undo.append(undo)
+        pending.group.forgotten_topics.append(topic.id)
+        self._first_offset = pending.group.first_offset = max(before, topic.next)
+        topic.producers = None
+        self._producers -= len(producers or ())
+        del self._removed[topic]
+        self._take_out(topic)
+
+    def remove_unless_wanted(self, topic: Topic) -> None:
+        """A topic that nobody subscribes to and that keeps nothing goes; its offsets are not used again."""
+        if topic.wanted or not topic.exists or self.collector.held or self._filters.matching(topic.name):
+            return
+        first = topic.first
+        pending = self.commits.pending
+        pending.topics.add(topic)
+
+        def undo() -> None:
+            topic.exists = True
+            topic.first = first
+            self._removed.pop(topic, None)
+            self.collector.dirty.add(topic)
+
+        pending.undo.append(undo)
+        topic.exists = False
+        topic.first = topic.next
+        self._removed[topic] = None
+
+    def keep_last(self, topic: Topic) -> None:
+        """Let the topic keep its last message from now on."""
+        pending = self.commits.pending
+        pending.topics.add(topic)
+        pending.undo.append(lambda: setattr(topic, "keeps_last", False))
+        topic.keeps_last = True
+
+    def matching(self, filter_: str) -> list[Topic]:
+        """The topics there are for a filter, or the one of this name."""
+        if names.is_filter(filter_):
+            return [topic for topic in self._names.matching(filter_) if topic.exists]
+        topic = self.topics.get(filter_)
+        return [topic] if topic is not None and topic.exists else []
