@@ -23,8 +23,9 @@ _STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)")
 class ConnectServer:
     """Starts with `with`, and is then at `address`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, master: str = "local[2]") -> None:
         self.folder = folder
+        self._master = master
         self.tables = folder / "warehouse"
         self.family = Family()
         self.address = ""
@@ -71,7 +72,7 @@ class ConnectServer:
             "spark.log.level": "INFO",  # which tells the port
             "spark.sql.warehouse.dir": str(self.tables),
         }
-        words = [str(_SPARK / "bin" / "spark-submit"), "--master", "local[2]"]
+        words = [str(_SPARK / "bin" / "spark-submit"), "--master", self._master]
         words += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
         return [
             *words,
