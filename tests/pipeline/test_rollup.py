@@ -1,11 +1,13 @@
 """The job rollup: each window once in the lake and once in its topic, whatever is repeated."""
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -90,17 +92,24 @@ class Hand:
         )
 
     def frame(self, readings: Sequence[tuple[str, float]]) -> DataFrame:
-        rows = [
-            (topic, number, BEGIN + timedelta(seconds=second), float(number))
-            for number, (topic, second) in enumerate(readings)
-        ]
+        return self.frame_of(
+            [
+                (topic, number, BEGIN + timedelta(seconds=second), float(number))
+                for number, (topic, second) in enumerate(readings)
+            ]
+        )
+
+    def frame_of(self, rows: Sequence[tuple[str, int, datetime, float]]) -> DataFrame:
         return self._spark.createDataFrame(
-            rows, "topic string, offset bigint, timestamp timestamp, number double"
+            list(rows), "topic string, offset bigint, timestamp timestamp, number double"
         )
 
     def roll(self, number: int, *readings: tuple[str, float], **otherwise: Any) -> None:
         """Gives it a batch, as a process does that has just been started."""
-        rolling(replace(self.rollup, **otherwise))(self.frame(readings), number)
+        self.take(number, self.frame(readings), **otherwise)
+
+    def take(self, number: int, batch: DataFrame, **otherwise: Any) -> None:
+        rolling(replace(self.rollup, **otherwise))(batch, number)
 
 
 @pytest.fixture
@@ -164,8 +173,38 @@ def test_a_window_is_told_as_json(spark: SparkSession, hand: Hand) -> None:
     assert (row["topic"], row["kind"]) == ("rollup/10s/a", "json")
     assert json.loads(row["payload"]) == {
         "topic": "a", "size": "10s", "start": at(0), "end": at(10), "count": 1, "min": 0.0, "max": 0.0,
-        "mean": 0.0, "p50": 0.0, "p95": 0.0, "p99": 0.0, "first": 0.0, "last": 0.0,
+        "mean": 0.0, "stddev": None, "p50": 0.0, "p95": 0.0, "p99": 0.0, "first": 0.0, "last": 0.0,
     }  # fmt: skip
+
+
+def test_what_is_not_finite_is_null_in_json_and_a_double_in_the_lake(
+    hand: Hand, broker: BrokerProcess
+) -> None:
+    """In Spark's ordering NaN is above all numbers, infinity included."""
+    numbers = {"up": [1.0, math.inf, 3.0], "down": [-math.inf, 2.0], "none": [math.nan, 4.0]}
+    rows = [
+        (topic, place, BEGIN + timedelta(seconds=second), number)
+        for topic, given in numbers.items()
+        for place, (second, number) in enumerate(zip((1, 2, 3), given, strict=False))
+    ]
+    rows += [(topic, 9, BEGIN + timedelta(seconds=30), 0.0) for topic in numbers]
+    hand.take(0, hand.frame_of(rows))
+    with connect(broker) as connection:
+        (up, down, none) = (
+            json.loads(connection.read(f"rollup/10s/{topic}").column("payload")[0].as_py())
+            for topic in numbers
+        )
+    assert {type(value) for window in (up, down, none) for value in list(window.values())[5:]} <= {
+        float,
+        NoneType,
+    }
+    assert (up["count"], up["min"], up["max"], up["mean"], up["stddev"]) == (3, 1.0, None, None, None)
+    assert (up["p50"], up["p99"], up["first"], up["last"]) == (3.0, None, 1.0, 3.0)
+    assert (down["min"], down["max"], down["first"], down["last"]) == (None, 2.0, None, 2.0)
+    assert (none["count"], none["mean"], none["first"], none["last"]) == (2, None, None, 4.0)
+    kept = {row["topic"]: row for row in hand.lake.table("rollups").scan().to_arrow().to_pylist()}
+    assert (kept["up"]["max"], kept["down"]["min"]) == (math.inf, -math.inf)
+    assert math.isnan(kept["none"]["first"])
 
 
 # --- the job

@@ -20,7 +20,7 @@ from stafeta.pipeline.lake import Lake
 from stafeta.units import format_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME: Final = "rollup"
@@ -169,10 +169,18 @@ def published(closed: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as sf
 
     topic = sf.concat_ws("/", sf.lit(NAME), "size", "topic")
-    payload = sf.to_json(sf.struct(*closed.columns), {"timestampFormat": _TIME})
+    values = [_finite(name) if kind == "double" else sf.col(name) for name, kind in closed.dtypes]
+    payload = sf.to_json(sf.struct(*values), {"timestampFormat": _TIME, "ignoreNullFields": "false"})
     return fitting(
         closed.select(topic.alias("topic"), payload.alias("payload"), sf.lit("json").alias("kind"))
     )
+
+
+def _finite(name: str) -> "Column":
+    """A column of doubles; what is infinite or no number is null, since JSON has neither: Spark would write text."""
+    from pyspark.sql import functions as sf
+
+    return sf.when(sf.abs(name) < float("inf"), sf.col(name)).alias(name)
 
 
 JOB = Job(
