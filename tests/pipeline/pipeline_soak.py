@@ -20,10 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-
-import pyarrow as pa
 
 import stafeta
 from stafeta.config import load
@@ -44,10 +41,9 @@ from tests.pipeline.pipeline_soak_evidence import (
     reports,
     silences,
     windows,
-    without_closing,
 )
 from tests.pipeline.pipeline_soak_plan import TOLD, VICTIMS, Kill, kills
-from tests.pipeline.pipeline_soak_sensors import CLOSING, EXACT, LOSSY, ORDERS
+from tests.pipeline.pipeline_soak_sensors import EXACT, LOSSY, ORDERS
 from tests.pipeline.pipeline_soak_settings import JOBS, command, write_settings
 from tests.pipeline.sessions import environment
 from tests.pipeline.soak_actors import Actor, kill_a_worker, program, stored
@@ -55,7 +51,7 @@ from tests.pipeline.soak_checks import last_of, wrong_confirmations
 from tests.waiting import PATIENCE, wait_until
 
 _GLANCE = 0.2  # seconds between two looks at the broker, which has other things to do
-_AHEAD = timedelta(minutes=10)
+_OPEN = 7.0  # seconds after which a window is over, by its size and the delay
 
 
 class Soak:
@@ -101,7 +97,7 @@ class Soak:
         self.sensors.finish(PATIENCE)
         stopped = time.time()
         self._tell(f"the sensors have stopped after {time.monotonic() - loaded:.0f} s of load")
-        self._drain()
+        self._drain(stopped)
         return self._wrong(stopped)
 
     def _kill(self, number: int, kill: Kill) -> None:
@@ -141,15 +137,12 @@ class Soak:
         """How many rollups there are."""
         return sum(topic.next for topic in self._connection.topics("rollup/#"))
 
-    def _drain(self) -> None:
-        """Readings far ahead close the windows, and the jobs go to the end of what there is."""
+    def _drain(self, stopped: float) -> None:
+        """The jobs go to the end of what there is, when all windows are over."""
         self.driver.kill()
         self._killed["driver"] += 1
         self._tell("driver killed a last time")
-        last = {"payload": CLOSING, "kind": "float", "timestamp": datetime.now(UTC) + _AHEAD}
-        self._connection.publish(
-            None, pa.Table.from_pylist([{"topic": topic} | last for topic in (*EXACT, *LOSSY)])
-        )
+        self._wait(lambda: time.time() > stopped + _OPEN)
         for actor, what in ((self._rest, "the jobs have read what there is"), (self._audit, "audit is done")):
             actor.start()
             actor.finish(PATIENCE)
@@ -158,8 +151,7 @@ class Soak:
     def _wrong(self, stopped: float) -> list[str]:
         counts = stored(self.sensors)
         evidence = gathered(self._config.lake, self._connection)
-        kept = evidence.kept()
-        sent = without_closing(kept)
+        sent = kept = evidence.kept()
         taken = {topic: len(sent.get(topic, ())) for topic in (*EXACT, *LOSSY)}
         rolled, raised = windows(kept), alerts(kept)
         wrong = wrong_confirmations([{topic: count[topic] for topic in (*EXACT, ORDERS)} for count in counts])

@@ -9,7 +9,6 @@ from stafeta.clients.flight.connection import Connection
 from stafeta.config.options import Lake as Settings
 from stafeta.pipeline.lake import Lake
 from tests.pipeline.pipeline_soak_checks import Event, Kept, Messages, Window, merged
-from tests.pipeline.pipeline_soak_sensors import CLOSING
 
 SIZE = "1s"
 HIGH, SILENT = "high", "silent"
@@ -49,11 +48,6 @@ def gathered(settings: Settings, broker: Connection) -> Evidence:
             for row in lake.table("dead").scan(selected_fields=("topic", "offset")).to_arrow().to_pylist()
         ],
     )
-
-
-def without_closing(kept: Messages) -> dict[str, list[Kept]]:
-    """What the sensors sent."""
-    return {topic: [one for one in messages if one.payload != CLOSING] for topic, messages in kept.items()}
 
 
 def windows(kept: Messages) -> list[Window]:

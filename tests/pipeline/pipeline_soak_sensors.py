@@ -24,8 +24,6 @@ from stafeta.message import Kind
 EXACT = tuple(f"plant/flight/{number}" for number in range(6))
 LOSSY = tuple(f"plant/udp/{number}" for number in range(6))
 ORDERS = "plant/orders"
-CLOSING = b"0"
-"""A last reading of each topic, far ahead in time, which closes its windows."""
 NAME = "sensors"
 WAVE = 100
 WRONG = 10

@@ -1,12 +1,13 @@
 """The job alerts with Spark and a broker: raised and cleared once each, whatever happens meanwhile."""
 
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from tests.brokers import BrokerProcess
-from tests.pipeline.alarms import Alarms, sent
+from tests.pipeline.alarms import BEGIN, Alarms, sent
 from tests.pipeline.queries import connect
 from tests.waiting import wait_until
 
@@ -86,8 +87,10 @@ def test_every_kind_is_raised_and_cleared_once_with_duplicates_late_readings_res
         late |= {one.batchId: one.observedMetrics["alerts"]["late"] for one in query.recentProgress}
         broker.restart()
         alarms.forget_last_commit()
-    sent(broker, FAR, 25.0, 50.0, at=[1, 2])
-    alarms.run()
+    soon = (datetime.now(UTC) + timedelta(minutes=50) - BEGIN).total_seconds()
+    sent(broker, FAR, 25.0, 50.0, at=[soon, 2])  # which a time that is ahead does not make late
+    (last,) = [one for one in alarms.run().recentProgress if one.observedMetrics["alerts"]["ahead"]]
+    assert last.observedMetrics["alerts"].asDict() == {"late": 0, "ahead": 1}
     assert by_rule(alarms) == EXPECTED
     assert sum(late.values()) == 1
 

@@ -57,14 +57,17 @@ def values(*numbers: float, first: int = 1) -> Readings:
     return readings([(first + row, float(first + row), number) for row, number in enumerate(numbers)])
 
 
-def judged(rules: Sequence[Rule], *batches: Readings, state: State | None = None) -> Judgement:
+def judged(
+    rules: Sequence[Rule], *batches: Readings, state: State | None = None, now: int = 50_000
+) -> Judgement:
     """What comes of batches; the state is kept as bytes between them."""
-    state, late = state or State(), 0
+    state, late, ahead = state or State(), 0, 0
     events: list[Event] = []
     for batch in batches:
-        found = judge(rules, load(dump(state)), batch, 1000)
+        found = judge(rules, load(dump(state)), batch, now)
         state, events, late = found.state, events + found.events, late + found.late
-    return Judgement(state, events, late)
+        ahead += found.ahead
+    return Judgement(state, events, late, ahead)
 
 
 def told(events: list[Event]) -> list[tuple[bool, int]]:
@@ -108,7 +111,7 @@ def test_what_comes_again_changes_nothing(found: list[tuple[int, float, float]],
     once = judged(VALUED, readings(found))
     begin = data.draw(st.integers(0, len(found)))
     again = judge(VALUED, once.state, readings(found[begin:]), 2000)
-    assert again == (once.state, [], 0)
+    assert again == (once.state, [], 0, 0)
 
 
 @given(rows)
@@ -129,7 +132,7 @@ def test_a_state_is_the_same_after_it_was_kept_and_stays_small(
     found: list[tuple[int, float, float]],
 ) -> None:
     rules = (*VALUED, GONE)
-    state = judge(rules, State(), readings(found), 1000).state
+    state = judge(rules, State(), readings(found), 50_000).state
     assert load(dump(state)) == state
     assert len(dump(state)) < 4000
 
@@ -197,6 +200,63 @@ def test_an_event_says_which_reading_and_since_when() -> None:
 def test_parts_are_put_in_the_order_of_their_offsets() -> None:
     parts = [values(9, first=3), values(1, 9)]
     assert joined(parts).offsets.tolist() == [1, 2, 3]
+
+
+# --- times that are ahead
+
+HOT = Rule("hot", "#", "above", (28.0,))
+NOW = 1_000.0  # seconds
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["in one batch", "in its own"])
+@pytest.mark.parametrize("ahead", [TOLERANCE / 1000 + 0.001, 3_599.0])
+def test_one_time_that_is_ahead_mutes_nothing(ahead: float, cut: bool) -> None:
+    wrong, others = [(1, NOW + ahead, 20.0)], [(n, NOW - 9 + n / 1000, 99.0) for n in range(2, 1_000)]
+    parts = [wrong, others] if cut else [[*wrong, *others]]
+    found = judged([HOT], *map(readings, parts), now=round(NOW * 1000))
+    assert told(found.events) == [(True, 2)]
+    assert (found.late, found.ahead) == (0, 1)
+    assert found.state.time == round(others[-1][1] * SECOND)
+
+
+def test_a_time_that_is_ahead_is_judged_as_one_of_its_neighbours() -> None:
+    found = judged(
+        [HOT], readings([(1, 5.0, 20.0), (2, NOW * 9, 99.0), (3, 6.0, 20.0)]), now=round(NOW * 1000)
+    )
+    assert found.events == [
+        Event(HOT, True, 2, 5 * SECOND, 99.0),
+        Event(HOT, False, 3, 6 * SECOND, 20.0, 5 * SECOND),
+    ]
+
+
+def test_a_time_within_the_tolerance_is_taken_as_it_is() -> None:
+    found = judged([HOT], readings([(1, NOW + TOLERANCE / 1000, 99.0)]), now=round(NOW * 1000))
+    assert (found.ahead, found.state.time) == (0, round(NOW * SECOND) + TOLERANCE * 1000)
+
+
+def test_a_topic_all_of_whose_times_are_ahead_goes_by_the_clock() -> None:
+    """It is raised after `for` as any other."""
+    rule = Rule("hot", "#", "above", (28.0,), lasting=3.0)
+    state = State()
+    events: list[Event] = []
+    for step in range(6):
+        second = NOW + step
+        found = judge([rule], state, readings([(step + 1, second + 3_000, 99.0)]), round(second * 1000))
+        state, events = found.state, events + found.events
+        assert (found.late, found.ahead) == (0, 1)
+    assert told(events) == [(True, 4)]
+
+
+def test_a_topic_that_stands_ahead_of_the_clock_is_judged_anew_from_there() -> None:
+    """As after the clock was set back; what was raised is cleared once."""
+    rules = (HOT, *VALUED, GONE)
+    later = judged(rules, readings([(1, 2 * NOW, 99.0)]), now=round(2 * NOW * 1000))
+    found = judged(rules, readings([(2, NOW, 0.0), (3, NOW + 1, 99.0)]), state=later.state, now=1_000_000)
+    assert [(event.raised, event.offset) for event in found.events if event.rule == HOT] == [
+        (False, 2),
+        (True, 3),
+    ]
+    assert found.late == 0
 
 
 # --- rules that change

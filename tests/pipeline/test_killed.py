@@ -12,21 +12,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import stafeta
 from stafeta.cli import exits
 from stafeta.config import load
+from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
 from tests.pipeline import killed_producer
 from tests.pipeline.pipeline_soak_checks import wrong_readings, wrong_union, wrong_windows
-from tests.pipeline.pipeline_soak_evidence import gathered, windows, without_closing
-from tests.pipeline.pipeline_soak_sensors import CLOSING, EXACT, LOSSY, ORDERS
+from tests.pipeline.pipeline_soak_evidence import gathered, windows
+from tests.pipeline.pipeline_soak_sensors import EXACT, LOSSY, ORDERS
 from tests.pipeline.pipeline_soak_settings import command, write_settings
 from tests.pipeline.processes import send
 from tests.pipeline.queries import address, payloads
@@ -54,7 +53,6 @@ MINE = ("counts", "fahrenheit", "hot")
 COLD = ("upb/cellar/temperature", "10")
 ARCHIVED = "plant/#,rollup/#"
 """What Stafeta's own jobs read; what a user's jobs read and write is beside it."""
-AHEAD = timedelta(minutes=10)
 
 
 class Pipeline:
@@ -148,12 +146,11 @@ class Pipeline:
         done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, check=True)
         return [one.split()[:2] for one in done.stdout.splitlines()[1:]]
 
-    def close_windows(self) -> None:
-        """A last reading of each sensor, far ahead."""
-        last = {"payload": CLOSING, "kind": "float", "timestamp": datetime.now(UTC) + AHEAD}
-        self.connection.publish(
-            None, pa.Table.from_pylist([{"topic": topic} | last for topic in (*EXACT, *LOSSY)])
-        )
+    def is_rolled_up(self) -> bool:
+        """Whether all windows are closed."""
+        readings = sum(self.connection.topics(topic)[0].next - 1 for topic in (*EXACT, *LOSSY))
+        table = Lake(self.config.lake).table("rollups").scan(selected_fields=("count",)).to_arrow()
+        return bool(sum(row["count"] for row in table.to_pylist()) == readings)
 
     def is_done(self) -> bool:
         """Whether every job has committed all that there is."""
@@ -214,7 +211,7 @@ def test_every_message_is_counted_once_though_everybody_is_killed(pipeline: Pipe
     pipeline.wait(lambda: min(stored(pipeline.sensors)[-1].values()) > SOME)
     pipeline.finish(pipeline.producer)
     pipeline.finish(pipeline.sensors)
-    pipeline.close_windows()
+    pipeline.wait(pipeline.is_rolled_up)
     pipeline.wait(lambda: pipeline.is_done() and not pipeline.held())
     pipeline.wait(lambda: not python_workers(second, pipeline.port))
     pipeline.wait(lambda: list(second.lines()))
@@ -259,8 +256,7 @@ def wrong_outcome(pipeline: Pipeline) -> list[str]:
     counts = stored(pipeline.sensors)
     evidence = gathered(pipeline.config.lake, pipeline.connection)
     lake, log = _archived(evidence.lake), _archived(evidence.log)
-    kept = evidence.kept()
-    sent = without_closing(kept)
+    sent = kept = evidence.kept()
     readings = {topic: len(sent.get(topic, ())) for topic in (*EXACT, *LOSSY)}
     wrong = wrong_confirmations([{topic: count[topic] for topic in (*EXACT, ORDERS)} for count in counts])
     wrong += wrong_union(lake, log, _archived(evidence.ends))

@@ -97,6 +97,7 @@ def test_a_wrong_value_is_told_with_its_option(option: str, value: str, why: str
         ("minOffsetsPerTrigger", "-5", "'-5' is not a count"),
         ("maxTriggerDelay", "15", "'15' is not a duration"),
         ("maxTriggerDelay", "15min", "'15min' is not a duration"),
+        ("idleTrigger", "often", "'often' is not a duration"),
         ("durable", "", "The client id is empty"),
         ("durable", "my query", "white space in it"),
         ("durable", "x" * 256, "at most 255 are allowed"),
@@ -115,7 +116,15 @@ def test_what_is_for_batch_reads_does_not_go_with_a_stream(option: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["durable", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"]
+    "option",
+    [
+        "durable",
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxTriggerDelay",
+        "idleTrigger",
+        "idleTriggerFor",
+    ],
 )
 def test_what_is_for_streams_does_not_go_with_a_batch_read(option: str) -> None:
     found = trouble(**{option: "1"})

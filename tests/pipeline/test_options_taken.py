@@ -82,6 +82,8 @@ def test_every_other_option_of_a_stream_is_taken() -> None:
         maxOffsetsPerTrigger="1_000",
         minOffsetsPerTrigger="10",
         maxTriggerDelay="500ms",
+        idleTrigger="2s",
+        idleTriggerFor="1m",
         minPartitions="3",
         maxRecordsPerPartition="7",
         failOnDataLoss="false",
@@ -92,6 +94,7 @@ def test_every_other_option_of_a_stream_is_taken() -> None:
         queryName="copies",
     )
     assert (found.max_offsets, found.min_offsets, found.max_delay) == (1000, 10, 0.5)
+    assert (found.idle_trigger, found.idle_trigger_for) == (2.0, 60.0)
     assert (found.min_partitions, found.max_records, found.fail_on_data_loss) == (3, 7, False)
     assert (found.durable, found.columns, found.batch_rows) == ("rollups", ("payload", "topic"), 100)
 

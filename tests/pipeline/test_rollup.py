@@ -1,11 +1,14 @@
 """The job rollup: each window once in the lake and once in its topic, whatever is repeated."""
 
 import json
+import math
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +27,7 @@ from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
 from tests.pipeline.queries import address, connect, setting
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
 SECOND = 1_000_000
@@ -85,22 +88,28 @@ class Hand:
             name="rollup/by-hand",
             sizes=(10 * SECOND,),
             delay=0,
-            most=1_000,
-            once=False,
+            log=str(folder / "spark"),
         )
 
     def frame(self, readings: Sequence[tuple[str, float]]) -> DataFrame:
-        rows = [
-            (topic, number, BEGIN + timedelta(seconds=second), float(number))
-            for number, (topic, second) in enumerate(readings)
-        ]
+        return self.frame_of(
+            [
+                (topic, number, BEGIN + timedelta(seconds=second), float(number))
+                for number, (topic, second) in enumerate(readings)
+            ]
+        )
+
+    def frame_of(self, rows: Sequence[tuple[str, int, datetime, float]]) -> DataFrame:
         return self._spark.createDataFrame(
-            rows, "topic string, offset bigint, timestamp timestamp, number double"
+            list(rows), "topic string, offset bigint, timestamp timestamp, number double"
         )
 
     def roll(self, number: int, *readings: tuple[str, float], **otherwise: Any) -> None:
         """Gives it a batch, as a process does that has just been started."""
-        rolling(replace(self.rollup, **otherwise))(self.frame(readings), number)
+        self.take(number, self.frame(readings), **otherwise)
+
+    def take(self, number: int, batch: DataFrame, **otherwise: Any) -> None:
+        rolling(replace(self.rollup, **otherwise))(batch, number)
 
 
 @pytest.fixture
@@ -139,6 +148,45 @@ def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(
     assert (done["windows"], done["late"]) == (3, {"10s": 1})
 
 
+def test_windows_of_a_size_that_is_not_wanted_any_more_end_as_what_they_are(
+    hand: Hand, broker: BrokerProcess
+) -> None:
+    hand.roll(0, ("a", 1), sizes=(10 * SECOND, 15 * SECOND))
+    hand.roll(1, ("a", 12))
+    hand.roll(2, ("a", 60))
+    windows = [("rollup/10s/a", at(0), 1), ("rollup/10s/a", at(10), 1), ("rollup/15s/a", at(0), 1)]
+    assert in_lake(hand.lake) == in_topics(broker) == windows
+
+
+def test_windows_are_on_the_disk_before_anybody_relies_on_them(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark does not sync what it writes."""
+    synced: set[str] = set()
+    named: dict[str, set[str]] = {}
+    fsync, rename = os.fsync, os.replace
+
+    def note_sync(handle: int) -> None:
+        fsync(handle)
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+
+    def note_name(draft: Path, path: Path) -> None:
+        assert str(draft) in synced
+        named.setdefault(str(path), set(synced))
+        rename(draft, path)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_name)
+    hand.roll(0, ("a", 1), ("b", 2), ("b", 30))
+    place = Path(hand.rollup.folder) / "0"
+    written = [path for path in place.rglob("*") if path.suffix == ".parquet"]
+    assert len({path.parent.name for path in written}) == 2  # open and closed
+    before = named[str(place / "done.json")]
+    for path in written:
+        assert {str(path), str(path.parent), str(path.parent.parent), str(place)} <= before
+    assert str(place) in synced, "and then its name"
+
+
 def test_windows_that_are_missing_are_told(hand: Hand) -> None:
     hand.roll(0, ("a", 1))
     shutil.rmtree(Path(hand.rollup.folder) / "0")
@@ -164,8 +212,38 @@ def test_a_window_is_told_as_json(spark: SparkSession, hand: Hand) -> None:
     assert (row["topic"], row["kind"]) == ("rollup/10s/a", "json")
     assert json.loads(row["payload"]) == {
         "topic": "a", "size": "10s", "start": at(0), "end": at(10), "count": 1, "min": 0.0, "max": 0.0,
-        "mean": 0.0, "p50": 0.0, "p95": 0.0, "p99": 0.0, "first": 0.0, "last": 0.0,
+        "mean": 0.0, "stddev": None, "p50": 0.0, "p95": 0.0, "p99": 0.0, "first": 0.0, "last": 0.0,
     }  # fmt: skip
+
+
+def test_what_is_not_finite_is_null_in_json_and_a_double_in_the_lake(
+    hand: Hand, broker: BrokerProcess
+) -> None:
+    """In Spark's ordering NaN is above all numbers, infinity included."""
+    numbers = {"up": [1.0, math.inf, 3.0], "down": [-math.inf, 2.0], "none": [math.nan, 4.0]}
+    rows = [
+        (topic, place, BEGIN + timedelta(seconds=second), number)
+        for topic, given in numbers.items()
+        for place, (second, number) in enumerate(zip((1, 2, 3), given, strict=False))
+    ]
+    rows += [(topic, 9, BEGIN + timedelta(seconds=30), 0.0) for topic in numbers]
+    hand.take(0, hand.frame_of(rows))
+    with connect(broker) as connection:
+        (up, down, none) = (
+            json.loads(connection.read(f"rollup/10s/{topic}").column("payload")[0].as_py())
+            for topic in numbers
+        )
+    assert {type(value) for window in (up, down, none) for value in list(window.values())[5:]} <= {
+        float,
+        NoneType,
+    }
+    assert (up["count"], up["min"], up["max"], up["mean"], up["stddev"]) == (3, 1.0, None, None, None)
+    assert (up["p50"], up["p99"], up["first"], up["last"]) == (3.0, None, 1.0, 3.0)
+    assert (down["min"], down["max"], down["first"], down["last"]) == (None, 2.0, None, 2.0)
+    assert (none["count"], none["mean"], none["first"], none["last"]) == (2, None, None, 4.0)
+    kept = {row["topic"]: row for row in hand.lake.table("rollups").scan().to_arrow().to_pylist()}
+    assert (kept["up"]["max"], kept["down"]["min"]) == (math.inf, -math.inf)
+    assert math.isnan(kept["none"]["first"])
 
 
 # --- the job
@@ -190,17 +268,20 @@ class Rolling:
         assert query.awaitTermination(PATIENCE), "the job does not end"
         return query
 
-    def forget_last_commit(self) -> None:
-        """As if the driver had died just before it noted that the last micro-batch is done."""
+    def lose_power(self) -> None:
+        """As if the machine had lost power after the last micro-batch was done, before it was acknowledged: of what was
+        not synced, names are left without anything in the files."""
         commits = self._checkpoint / "commits"
-        last = max((one for one in commits.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name))
-        for one in (last, commits / f".{last.name}.crc"):
-            one.unlink(missing_ok=True)
+        last = max(int(one.name) for one in commits.iterdir() if one.name.isdecimal())
+        (commits / str(last)).write_bytes(b"")
+        (self._checkpoint / "offsets" / str(last + 1)).write_bytes(b"")
+        checkpoint.write(str(self._checkpoint), "synced.json", {"commit": last - 1, "boot": "another"})
 
 
 def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
+    """With `once`, what is over by the time of the day is closed: not only what later readings have closed."""
     config = replace(config_of(broker, tmp_path), rollup=Sizes(sizes=(10.0, 15.0), delay=1.0))
     rolling = Rolling(spark, config, tmp_path)
     rolling.run()  # of an empty broker
@@ -210,19 +291,38 @@ def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(
     with connect(broker) as connection:
         connection.publish("upb/text", ["no number"])
     rolling.run()
-    first = [("rollup/10s/upb/hall", at(0), 2)]
+    first = [("rollup/10s/upb/hall", at(0), 2), ("rollup/10s/upb/hall", at(10), 1)]
+    first.append(("rollup/15s/upb/hall", at(0), 3))
     assert in_lake(rolling.lake) == in_topics(broker) == first
 
-    sent(broker, "upb/hall", (16.5, 22), (3, 0))
-    rolling.forget_last_commit()  # it is repeated, and then come the new ones
+    # What comes for windows that are not closed is not late, however long ago it was; and what is not over stays open.
+    soon = (datetime.now(UTC) + timedelta(minutes=50) - BEGIN).total_seconds()
+    sent(broker, "upb/hall", (16.5, 22), (3, 0), (soon, 99))
+    rolling.lose_power()  # it is repeated, and then come the new ones
     rolling.run()
-    second = [*first, ("rollup/15s/upb/hall", at(0), 4)]
+    second = [*first, ("rollup/15s/upb/hall", at(15), 1)]
     assert in_lake(rolling.lake) == in_topics(broker) == second
-    assert figures(rolling.context) == {"late": {"10s": 1, "15s": 0}, "windows": 2}
+    assert figures(rolling.context) == {"late": {"10s": 2, "15s": 1}, "ahead": 1, "windows": 4}
 
-    # Windows of a size that is not wanted any more end as what they are.
-    rolling.config = replace(config, rollup=Sizes(sizes=(10.0,), delay=1.0))
-    sent(broker, "upb/hall", (60, 1))
+    # A time that is ahead mutes nothing.
+    sent(broker, "upb/hall", (61, 1), (62, 1))
     rolling.run()
-    third = sorted([*second, ("rollup/10s/upb/hall", at(10), 2), ("rollup/15s/upb/hall", at(15), 1)])
+    third = sorted([*second, ("rollup/10s/upb/hall", at(60), 2), ("rollup/15s/upb/hall", at(60), 2)])
     assert in_lake(rolling.lake) == in_topics(broker) == third
+    assert figures(rolling.context) == {"late": {"10s": 2, "15s": 1}, "ahead": 1, "windows": 6}
+
+
+def test_the_last_windows_close_while_everything_is_silent(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    config = replace(config_of(broker, tmp_path), rollup=Sizes(sizes=(1.0, 2.0), delay=0.5))
+    context = Context(spark, config, "rollup", str(tmp_path / "checkpoint"))
+    with connect(broker) as connection:
+        connection.publish("upb/hall", ["1", "2", "3"], kind="float")
+    (query,) = JOB.start(context)
+    try:
+        wait_until(lambda: sum(count for _, _, count in in_topics(broker)) == 2 * 3)
+        assert sum(count for _, _, count in in_lake(Lake(config.lake))) == 2 * 3
+    finally:
+        query.stop()
+    assert query.exception() is None

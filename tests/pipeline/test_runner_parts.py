@@ -205,7 +205,7 @@ def test_each_micro_batch_counts_once_also_those_between_two_looks() -> None:
     query.recentProgress += [progress(6, 5), progress(7, 1, late=2), progress(8, None)]
     assert look(query)
     assert not look(query)
-    assert (tally.batch, tally.rows, tally.late, tally.rows_per_second) == (7, 36, 33, 0.0)
+    assert (tally.batch, tally.rows, tally.observed["late"], tally.rows_per_second) == (7, 36, 33, 0.0)
     query.recentProgress += [progress(8, 4), progress(9, None), progress(9, None)]
     assert look(query)
     assert (tally.batch, tally.rows) == (8, 40)

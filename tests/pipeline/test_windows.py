@@ -44,22 +44,31 @@ class Reference:
     open: defaultdict[Key, list[Reading]] = field(default_factory=lambda: defaultdict(list))
     closed: dict[Key, list[Reading]] = field(default_factory=dict)
     late: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
+    ahead: int = 0
 
-    def take(self, batch: Sequence[Reading], idle: int | None) -> None:
+    def take(self, batch: Sequence[Reading], idle: int | None, now: int = NEVER) -> None:
         told: dict[str, int] = {}
         for one in batch:
-            told[one.topic] = max(told.get(one.topic, one.micros), one.micros)
+            if one.micros <= now + self.delay:
+                told[one.topic] = max(told.get(one.topic, one.micros), one.micros)
+            else:
+                self.ahead += one.number is not None
             for size in self.sizes if one.number is not None else ():
                 key = Key(one.topic, size, one.micros // size * size)
                 if key.start + size <= self.clocks.get(one.topic, -NEVER) - self.delay:
                     self.late[one.topic, size] += 1
                 else:
                     self.open[key].append(one)
-        for topic in {*self.clocks, *told}:
-            now = told.get(topic, idle)
-            self.clocks[topic] = max(x for x in (self.clocks.get(topic), now) if x is not None)
+        here = {one.topic for one in batch}
+        for topic in {key.topic for key in self.open} | told.keys():
+            by_day = now if topic in here else idle
+            ends = [key.start + key.size + self.delay for key in self.open if key.topic == topic]
+            over = [end for end in ends if by_day is not None and end <= by_day]
+            known = [told[topic]] if topic in told else over
+            if known:
+                self.clocks[topic] = max(self.clocks.get(topic, -NEVER), *known)
         for key in [*self.open]:
-            if key.start + key.size <= self.clocks[key.topic] - self.delay:
+            if key.start + key.size <= self.clocks.get(key.topic, -NEVER) - self.delay:
                 assert key not in self.closed
                 self.closed[key] = self.open.pop(key)
 
@@ -74,6 +83,7 @@ def frame(spark: SparkSession, readings: Sequence[Reading]) -> DataFrame:
 class Outcome(NamedTuple):
     closed: list[Row]
     late: dict[tuple[str, int], int]
+    ahead: int
 
 
 def outcome(
@@ -82,15 +92,19 @@ def outcome(
     idles: Sequence[int | None],
     sizes: Sequence[int],
     delay: int,
+    nows: Sequence[int] = (),
 ) -> Outcome:
     """All batches one after the other, and then nothing for a very long time, which closes all windows."""
     state: list[Row] = []
     closed: list[Row] = []
     late: dict[tuple[str, int], int] = defaultdict(int)
-    for batch, idle in zip([*batches, []], [*idles, NEVER], strict=True):
-        parts = windows.parts(frame(spark, batch), sizes)
+    ahead = 0
+    times = [*(nows or [NEVER] * len(batches)), NEVER]
+    for batch, idle, now in zip([*batches, []], [*idles, NEVER], times, strict=True):
+        parts = windows.parts(frame(spark, batch), sizes, now + delay)
         before = spark.createDataFrame(state, windows.PARTS)
-        rows = windows.advanced(before, parts, delay=delay, idle=idle).collect()
+        rows = windows.advanced(before, parts, delay=delay, now=now, idle=idle).collect()
+        ahead += sum(row["count"] for row in rows if row["size"] == 0)
         state = [row[:-1] for row in rows if row[windows.FATE] == windows.OPEN]
         closed += [row[:-1] for row in rows if row[windows.FATE] == windows.CLOSED]
         for row in rows:
@@ -100,7 +114,7 @@ def outcome(
     made = windows.finished(
         spark.createDataFrame(closed, windows.PARTS), {size: f"{size}us" for size in sizes}
     )
-    return Outcome(made.withColumn("micros", sf.unix_micros("start")).collect(), dict(late))
+    return Outcome(made.withColumn("micros", sf.unix_micros("start")).collect(), dict(late), ahead)
 
 
 def same(found: Outcome, wanted: Reference) -> None:
@@ -110,6 +124,7 @@ def same(found: Outcome, wanted: Reference) -> None:
     assert len(by_key) == len(found.closed)
     assert by_key.keys() == wanted.closed.keys()
     assert found.late == wanted.late
+    assert found.ahead == wanted.ahead
     for key, row in by_key.items():
         alike(row, key, wanted.closed[key])
 
@@ -150,11 +165,19 @@ case = st.lists(st.lists(st.tuples(times, st.none() | values), max_size=6), min_
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(st.lists(case, min_size=20, max_size=40), st.lists(st.none() | times, min_size=3, max_size=3))
+@given(
+    st.lists(case, min_size=20, max_size=40),
+    st.lists(st.none() | times, min_size=3, max_size=3),
+    st.lists(times | st.just(NEVER), min_size=3, max_size=3),
+)
 def test_windows_are_those_of_plain_python(
-    spark: SparkSession, cases: list[list[list[tuple[int, float | None]]]], idles: list[int | None]
+    spark: SparkSession,
+    cases: list[list[list[tuple[int, float | None]]]],
+    idles: list[int | None],
+    nows: list[int],
 ) -> None:
-    """Whatever the order of the readings, however they are cut into batches, and whichever topics are silent."""
+    """Whatever the order of the readings, however they are cut into batches, whichever topics are silent, and whatever
+    the time of the day is."""
     wanted = Reference(SIZES, DELAY)
     batches: list[list[Reading]] = []
     for step in range(3):
@@ -165,9 +188,28 @@ def test_windows_are_those_of_plain_python(
                 for place, (micros, value) in enumerate(one[step])
             ]
         )
-        wanted.take(batches[-1], idles[step])
+        wanted.take(batches[-1], idles[step], nows[step])
     wanted.take([], NEVER)
-    same(outcome(spark, batches, idles, SIZES, DELAY), wanted)
+    same(outcome(spark, batches, idles, SIZES, DELAY, nows), wanted)
+
+
+def test_a_time_that_is_ahead_moves_no_clock_past_the_time_of_the_day(spark: SparkSession) -> None:
+    """One wrong time mutes nothing; and a topic all of whose times are wrong goes by the time of the day."""
+    now = 1_000 * SECOND
+    steps = [now + step * SECOND for step in range(0, 60, 20)]
+    one = [[Reading("one", 10 * step, at, 1.0) for at in (steps[step] - SECOND,)] for step in range(3)]
+    one[0].append(Reading("one", 5, now + 3_600 * SECOND, 9.0))
+    all_of_them = [[Reading("all", step, at + 3_600 * SECOND, 1.0)] for step, at in enumerate(steps)]
+    batches = [[*left, *right] for left, right in zip(one, all_of_them, strict=True)]
+    wanted = Reference(SIZES, DELAY)
+    for batch, at in zip(batches, steps, strict=True):
+        wanted.take(batch, None, at)
+    assert wanted.clocks == {"one": steps[2] - SECOND}
+    wanted.take([], NEVER)
+    found = outcome(spark, batches, [None] * 3, SIZES, DELAY, steps)
+    assert (found.late, found.ahead) == ({}, 4)
+    assert sum(row["count"] for row in found.closed) == 7 * len(SIZES), "every reading is in its windows"
+    same(found, wanted)
 
 
 def test_a_backlog_is_not_late_because_another_topic_is_ahead(spark: SparkSession) -> None:

@@ -1,14 +1,15 @@
 """What jobs keep beside Spark's own checkpoint, in a folder or at a URL: small files of JSON, each seen whole or not at
-all."""
+all, and on the disk before anybody goes on."""
 
 import json
 import uuid
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyarrow import fs
+from stafeta.pipeline import disk
 
-from stafeta.pipeline.lake.files import place
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _IDENTITY: Final = "identity.json"
 
@@ -24,28 +25,52 @@ def identity(folder: str) -> str:
 
 def read(folder: str, name: str) -> dict[str, Any] | None:
     """What was written under a name; None if nothing was."""
-    system, path = place(folder)
+    text = content(folder, name)
+    if text is None:
+        return None
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def content(folder: str, name: str) -> bytes | None:
+    """The bytes of a file; None if there is none."""
+    local = disk.folder_of(folder)
     try:
+        if local is not None:
+            return (local / name).read_bytes()
+        system, path = _place(folder)
         with system.open_input_stream(f"{path}/{name}") as stream:
-            found: dict[str, Any] = json.loads(stream.read())
+            return stream.read()
     except FileNotFoundError:
         return None
-    return found
 
 
 def write(folder: str, name: str, what: dict[str, Any]) -> None:
     """Writes something under a name, in place of what was there."""
-    system, path = place(folder)
+    draft, data = f".{name}.{uuid.uuid4().hex}", json.dumps(what).encode()
+    local = disk.folder_of(folder)
+    if local is not None:
+        disk.write(local / name, data, draft)
+        return
+    system, path = _place(folder)
     system.create_dir(path, recursive=True)
-    draft = f"{path}/.{name}.{uuid.uuid4().hex}"
-    with system.open_output_stream(draft) as stream:
-        stream.write(json.dumps(what).encode())
-    system.move(draft, f"{path}/{name}")
+    with system.open_output_stream(f"{path}/{draft}") as stream:
+        stream.write(data)
+    system.move(f"{path}/{draft}", f"{path}/{name}")
+
+
+def keep(folder: str) -> None:
+    """What was written below a folder stays: for what is about to be named in one of these files."""
+    local = disk.folder_of(folder)
+    if local is not None:
+        disk.Tree(local).sync()
 
 
 def fresh(folder: str, keep: str) -> str:
     """A new folder in this one, for a checkpoint that begins anew. All others in it go, but for one."""
-    system, path = place(folder)
+    from pyarrow import fs
+
+    system, path = _place(folder)
     for one in system.get_file_info(fs.FileSelector(path, allow_not_found=True)):
         if one.base_name != keep:
             with suppress(OSError):  # a query that is being stopped still writes to it
@@ -55,6 +80,12 @@ def fresh(folder: str, keep: str) -> str:
 
 def remove(folder: str) -> None:
     """Removes a folder and all that is in it, if it is there."""
-    system, path = place(folder)
-    if system.get_file_info(path).type != fs.FileType.NotFound:
+    system, path = _place(folder)
+    with suppress(FileNotFoundError):
         system.delete_dir(path)
+
+
+def _place(folder: str) -> "tuple[fs.FileSystem, str]":
+    from stafeta.pipeline.lake.files import place  # which takes long, and not everybody needs
+
+    return place(folder)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.names import MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
+from stafeta.pipeline.spark_log import recover
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +72,7 @@ class Context:
             "subscribe": subscribe or pipeline.subscribe,
             "startingOffsets": "earliest",
             "durable": f"pipeline/{self.name}",
+            "checkpointLocation": self.checkpoint,
             "maxOffsetsPerTrigger": pipeline.batch,
         } | options
         if held and chosen["durable"] is not None:
@@ -89,6 +91,7 @@ class Context:
         it, if no other is given."""
         name = f"{self.name}/{part}" if part else self.name
         place = checkpoint or (f"{self.checkpoint}/{part}" if part else self.checkpoint)
+        recover(place)
         writer = writer.queryName(name).option("checkpointLocation", place)
         if self.once:
             writer = writer.trigger(availableNow=True)

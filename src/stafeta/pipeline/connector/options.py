@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from stafeta.clients.flight.address import ADDRESS, checked
@@ -26,11 +27,19 @@ if TYPE_CHECKING:
 Edge: TypeAlias = Literal["earliest", "latest"]
 Offset: TypeAlias = int | Edge
 NEW_TOPICS: Final = "new topics"
-"""A key of a stream's offsets, beside the topics: it has a space in it, which no topic has."""
+LOOKED: Final = "looked at"
+"""Keys of a stream's offsets, beside the topics: they have a space in them, which no topic has."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FOR_BATCH: Final = ("endingOffsets", "endingTimestamp", "pushdown")
-_FOR_STREAMS: Final = ("durable", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_FOR_STREAMS: Final = (
+    "durable",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "idleTrigger",
+    "idleTriggerFor",
+)
 _FOR_WRITES: Final = ("txnAppId", "txnVersion")
 _SPARKS_OWN: Final = {"checkpointlocation", "queryname"}
 
@@ -91,10 +100,13 @@ class Reading:
     max_offsets: int | None
     min_offsets: int | None
     max_delay: float
+    idle_trigger: float | None
+    idle_trigger_for: float
     min_partitions: int
     max_records: int | None
     fail_on_data_loss: bool
     durable: str | None
+    checkpoint: str | None
     columns: tuple[str, ...] | None
     decode: bool
     batch_rows: int | None
@@ -118,10 +130,13 @@ class Reading:
             given.take("maxOffsetsPerTrigger", _positive),
             given.take("minOffsetsPerTrigger", _positive),
             given.take("maxTriggerDelay", parse_duration, 15 * 60.0),
+            given.take("idleTrigger", parse_duration),
+            given.take("idleTriggerFor", parse_duration, inf),
             given.take("minPartitions", _positive, 1),
             given.take("maxRecordsPerPartition", _positive),
             given.take("failOnDataLoss", _flag, True),
             given.take("durable", _client),
+            given.take("checkpointLocation", str),
             given.take("columns", _names),
             given.take("decode", _flag, False),
             given.take("batchRows", _positive),
@@ -212,7 +227,7 @@ def offsets_of(value: object) -> dict[str, Offset]:
     """Offsets by topic, as they are written in JSON."""
     if not isinstance(value, dict):
         raise ConfigError(f"{value!r} is no object of offsets by topic.")
-    return {topic: _offset(topic, place) for topic, place in value.items() if topic != NEW_TOPICS}
+    return {topic: _offset(topic, place) for topic, place in value.items() if " " not in topic}
 
 
 def _offset(topic: str, place: object) -> Offset:

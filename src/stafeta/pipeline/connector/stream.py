@@ -5,7 +5,11 @@
    replay reads the same, whatever has happened to the topics.
 2. Spark asks for the latest offsets once the micro-batch before is committed: then what that held can be acknowledged.
    Spark also says so itself, but only when there is more to read.
-3. Where a topic ends before the place where the query stands, the broker's log is another one: the topic is new.
+3. Where a query goes by the clock (`idleTrigger`), its offsets also say, under `LOOKED`, when the topics were looked
+   at, if those that are not in the micro-batch had nothing more then. While nothing comes, there are micro-batches
+   without messages. A query that reads what is there ends with one.
+4. What a checkpoint says is on the disk before it is relied on, if the stream knows where it is (`checkpointLocation`).
+5. Where a topic ends before the place where the query stands, the broker's log is another one: the topic is new.
 """
 
 import time
@@ -25,9 +29,10 @@ from pyspark.sql.types import StructType
 from stafeta.errors import DataLoss, NoSuchOffset, StafetaError
 from stafeta.names import matcher
 from stafeta.pipeline.connector.columns import arrow_schema, check_schema
-from stafeta.pipeline.connector.options import NEW_TOPICS, Reading
+from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, Reading
 from stafeta.pipeline.connector.planning import Range, Task, checked, held, tasks
 from stafeta.pipeline.connector.telling import each_told, told
+from stafeta.pipeline.spark_log import Checkpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +52,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema)
         self._options = options
         self._schema = schema
+        self._checkpoint = Checkpoint(options.checkpoint)
         self._connection: Connection | None = None
         self._initial: Offsets | None = None
         self._target: dict[str, int] | None = None  # where Trigger.AvailableNow ends
@@ -54,6 +60,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held = False
         self._done: dict[str, int] = {}  # what was acknowledged
         self._waiting_since: float | None = None  # for `minOffsetsPerTrigger`
+        self._silent_since = self._last_batch = time.monotonic()  # for `idleTrigger`
+        self._target_time = 0  # when Trigger.AvailableNow has looked; microseconds since 1970
+        self._is_closed = False  # its last micro-batch has been
         self._turn = 0  # which topics are served first, where there are too many
 
     # --- in the driver
@@ -90,11 +99,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def prepareForTriggerAvailableNow(self) -> None:
+        self._target_time = _now()
         self._target = {name: topic.next for name, topic in self._topics().items()}
 
     @told
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        began = time.monotonic()
+        began, looked = time.monotonic(), self._target_time or _now()
         self._hold("earliest")
         topics = self._topics()
         self._acknowledge(start, topics)
@@ -113,11 +123,19 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end > begins[name]:
                 waiting[name] = end - begins[name]
         taken = self._taken(waiting, limit)
+        stands = {name: offset for name, offset in start.items() if " " not in name}
+        if self._options.idle_trigger is not None and all(taken.get(name) for name in waiting):
+            stands[LOOKED] = str(looked)
         if not any(taken.values()):
+            if not initial and not waiting and self._goes_by_clock():
+                return stands | {
+                    LOOKED: str(looked + 1)
+                }  # Spark begins nothing where the offsets are the same
             self._rest(time.monotonic() - began)
             return start
+        self._silent_since = self._last_batch = time.monotonic()
         ends = {name: begins[name] + count for name, count in taken.items() if count}
-        latest: Offsets = {name: offset for name, offset in start.items() if name != NEW_TOPICS} | ends
+        latest: Offsets = stands | ends
         found = {name: offset for name, offset in new.items() if name in ends or initial}
         if found:
             latest[NEW_TOPICS] = found
@@ -129,11 +147,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @told
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        self._checkpoint.sync_plan()
         options = self._options
         wanted = []
         new: Mapping[str, int] = end.get(NEW_TOPICS, {})
         for name in sorted(end):  # files that are made of them are in order
-            if name != NEW_TOPICS:
+            if " " not in name:
                 stop = end[name]
                 begin = new.get(name, start.get(name, 1))
                 if begin < stop:
@@ -195,6 +214,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(sorted(found.items()))
 
     def _acknowledge(self, offsets: Offsets, topics: "Mapping[str, TopicInfo]") -> None:
+        self._checkpoint.sync_all()
         if self._options.durable is None:
             return
         done = {
@@ -235,6 +255,21 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._turn += most
         return shared(waiting, most, self._turn)
 
+    def _goes_by_clock(self) -> bool:
+        """Whether it is time for a micro-batch without messages."""
+        every, now = self._options.idle_trigger, time.monotonic()
+        if every is None or self._is_closed:
+            return False
+        if self._target is not None:
+            self._is_closed = True
+            return True
+        if now < self._last_batch + every:
+            return False
+        if self._last_batch > self._silent_since + self._options.idle_trigger_for:
+            return False
+        self._last_batch = now
+        return True
+
     def _rest(self, took: float) -> None:
         """Spark asks again at once where nothing has come: the broker has other things to do."""
         if self._target is None:
@@ -251,6 +286,10 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         self._waiting_since = None
         return False
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 class FailedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

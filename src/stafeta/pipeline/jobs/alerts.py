@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stafeta.pipeline.job import Context, Job, foreign
 from stafeta.pipeline.jobs.alerting.rules import Rule, load
+from stafeta.pipeline.runner.tally import OBSERVED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
 
 NAME: Final = "alerts"
 COLUMNS: Final = "topic,offset,timestamp,number"
-LATE: Final = "late"
 _IDLE: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
 
 
 def alerts(messages: "DataFrame", rules: Sequence[Rule]) -> "DataFrame":
     """What becomes of a stream of messages (`COLUMNS`): messages for the sink. Among its observed metrics, under
-    `alerts`, is how many readings came late."""
+    `alerts`, is how many readings came late, and how many had times that are ahead."""
     from pyspark.sql import functions as f
 
     from stafeta.pipeline.jobs.alerting import packs, watching
@@ -32,7 +32,7 @@ def alerts(messages: "DataFrame", rules: Sequence[Rule]) -> "DataFrame":
     told = packed.groupBy("topic").transformWithState(
         watching.Watch(tuple(rules)), watching.SCHEMA, "Append", "processingTime"
     )
-    observed = told.observe(NAME, f.coalesce(f.sum("late"), f.lit(0)).alias(LATE))
+    observed = told.observe(NAME, *(f.coalesce(f.sum(one), f.lit(0)).alias(one) for one in OBSERVED))
     return observed.where("topic IS NOT NULL").select("topic", "payload", f.lit("json").alias("kind"))
 
 

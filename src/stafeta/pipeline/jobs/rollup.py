@@ -1,6 +1,6 @@
 """The job rollup: readings in windows, to topics `rollup/<size>/<topic>` and to the table `rollups`.
 
-1. A micro-batch is worked out once, and what comes of it is written down beside the checkpoint before anybody sees it.
+1. A micro-batch is worked out once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
    One that is repeated is not worked out again: the same windows go to the lake and to the topics, each of which takes
    them once.
 2. What was written down of a batch is removed when the next is done with.
@@ -13,20 +13,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import Unsound
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint, spark_log
 from stafeta.pipeline.job import Context, Job, fitting, foreign
 from stafeta.pipeline.jobs import windows
 from stafeta.pipeline.lake import Lake
 from stafeta.units import format_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from stafeta.config.options import Rollup as Options
 
 NAME: Final = "rollup"
 _FOLDER: Final = "windows"
+_AHEAD: Final = "ahead"
 _DONE: Final = "done.json"
 _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+_LEAST, _MOST = 1.0, 30.0  # seconds between micro-batches without messages
 _GROUPS: Final = "10000"  # of windows that a task sums up in memory; Spark sorts all readings otherwise
 
 
@@ -39,17 +43,24 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         name=f"{NAME}/{checkpoint.identity(place)}",
         sizes=tuple(round(size * 1e6) for size in context.config.rollup.sizes),
         delay=round(context.config.rollup.delay * 1e6),
-        most=context.config.pipeline.batch,
-        once=context.once,
+        log=context.checkpoint,
     )
-    readings = context.stream(columns="topic,offset,timestamp,number")
+    readings = context.stream(columns="topic,offset,timestamp,number", **_idling(context.config.rollup))
     return [context.start(readings.writeStream.foreachBatch(rolling(rollup)))]
 
 
+def _idling(options: "Options") -> dict[str, Any]:
+    """While nothing comes, there are micro-batches without messages, until the last windows are closed by the clock."""
+    every = min(max(min(options.sizes) / 10, _LEAST), _MOST)
+    until = max(options.sizes) + options.delay + 2 * every
+    return {"idleTrigger": f"{round(every * 1000)}ms", "idleTriggerFor": f"{round(until * 1000)}ms"}
+
+
 def figures(context: Context) -> Mapping[str, Any]:
-    """For the reports: how many windows are closed, and for each size how many readings came too late."""
+    """For the reports: how many windows are closed, how many readings came too late for those of each size, and how
+    many had times that are ahead."""
     last = checkpoint.read(f"{context.checkpoint}/{_FOLDER}", _DONE)
-    return {} if last is None else {"late": last["late"], "windows": last["windows"]}
+    return {} if last is None else {name: last.get(name, 0) for name in ("late", _AHEAD, "windows")}
 
 
 @dataclass(frozen=True)
@@ -62,32 +73,26 @@ class Rollup:
     name: str
     sizes: tuple[int, ...]
     delay: int
-    most: int
-    once: bool
+    log: str
+    """Spark's checkpoint."""
 
 
 def rolling(rollup: Rollup) -> "Callable[[DataFrame, int], None]":
     """What is done with each micro-batch."""
-    began = time.time()
-    # When the offsets of the next batch are asked for, it is later than this. A batch that is repeated after a restart
-    # was asked for long before.
-    asked: float | None = None
 
     def roll(batch: "DataFrame", number: int) -> None:
-        nonlocal asked
         done = checkpoint.read(f"{rollup.folder}/{number}", _DONE)
         if done is None:
-            done = _worked_out(rollup, batch, number, asked)
+            done = _worked_out(rollup, batch, number)
         if done["closed"]:
             closed = _kept(batch.sparkSession, done, windows.CLOSED)
             _hand_on(rollup, windows.finished(closed, _labels(done["sizes"])), number)
         checkpoint.remove(f"{rollup.folder}/{number - 1}")
-        asked = began if rollup.once else time.time()
 
     return roll
 
 
-def _worked_out(rollup: Rollup, batch: "DataFrame", number: int, asked: float | None) -> dict[str, Any]:
+def _worked_out(rollup: Rollup, batch: "DataFrame", number: int) -> dict[str, Any]:
     """Sums a batch up, with the windows that were open before; returns what was written down."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
@@ -98,15 +103,16 @@ def _worked_out(rollup: Rollup, batch: "DataFrame", number: int, asked: float | 
     state = spark.createDataFrame([], windows.PARTS)
     if before["open"]:
         state = _kept(spark, before, windows.OPEN)
-    parts = windows.parts(foreign(batch), rollup.sizes)
-    # Of more topics than a batch has messages, some may be missing though they wait.
-    idle = round(asked * 1e6) if asked is not None and before["open"] < rollup.most else None
+    now = round(time.time() * 1e6)
+    parts = windows.parts(foreign(batch), rollup.sizes, now + rollup.delay)
+    idle = spark_log.looked_at(rollup.log, number)
     sizes = sorted(
         {*before["sizes"], *rollup.sizes}
     )  # windows of a size that is not wanted any more are still open
     seen, labels, late = Observation(), _labels(sizes).items(), sf.col(windows.FATE) == windows.LATE
-    rows = windows.advanced(state, parts, delay=rollup.delay, idle=idle).observe(
+    rows = windows.advanced(state, parts, delay=rollup.delay, now=now, idle=idle).observe(
         seen,
+        sf.sum(sf.when(sf.col("size") == 0, sf.col("count"))).alias(_AHEAD),
         *(sf.count_if(sf.col(windows.FATE) == fate).alias(fate) for fate in (windows.OPEN, windows.CLOSED)),
         *(
             sf.sum(sf.when(late & (sf.col("size") == size), sf.col("count"))).alias(name)
@@ -115,6 +121,7 @@ def _worked_out(rollup: Rollup, batch: "DataFrame", number: int, asked: float | 
     )
     attempt = f"{rollup.folder}/{number}/{uuid.uuid4().hex}"
     rows.where(sf.col(windows.FATE) != windows.LATE).write.partitionBy(windows.FATE).parquet(attempt)
+    checkpoint.keep(attempt)
     told = seen.get
     done = {
         "folder": attempt,
@@ -123,6 +130,7 @@ def _worked_out(rollup: Rollup, batch: "DataFrame", number: int, asked: float | 
         "closed": told[windows.CLOSED],
         "windows": before["windows"] + told[windows.CLOSED],
         "late": {name: before["late"].get(name, 0) + (told[name] or 0) for _, name in labels},
+        _AHEAD: before.get(_AHEAD, 0) + (told[_AHEAD] or 0),
     }
     checkpoint.write(f"{rollup.folder}/{number}", _DONE, done)
     checkpoint.write(rollup.folder, _DONE, done)
@@ -169,10 +177,18 @@ def published(closed: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as sf
 
     topic = sf.concat_ws("/", sf.lit(NAME), "size", "topic")
-    payload = sf.to_json(sf.struct(*closed.columns), {"timestampFormat": _TIME})
+    values = [_finite(name) if kind == "double" else sf.col(name) for name, kind in closed.dtypes]
+    payload = sf.to_json(sf.struct(*values), {"timestampFormat": _TIME, "ignoreNullFields": "false"})
     return fitting(
         closed.select(topic.alias("topic"), payload.alias("payload"), sf.lit("json").alias("kind"))
     )
+
+
+def _finite(name: str) -> "Column":
+    """A column of doubles; what is infinite or no number is null, since JSON has neither: Spark would write text."""
+    from pyspark.sql import functions as sf
+
+    return sf.when(sf.abs(name) < float("inf"), sf.col(name)).alias(name)
 
 
 JOB = Job(

@@ -3,11 +3,15 @@
 1. What is known of a window can be merged: readings are summed up where they are, and parts of a window from several
    batches become one. All sizes come from one pass over the readings, in slots that every size is made of.
 2. Each topic has its own clock, the newest time that it has told: one whose backlog is still being read is not late
-   because another is ahead. A topic of which nothing waits goes by the time of the day.
-3. A window closes when its topic's clock has passed its end by `delay`. What comes for it later is late: it is counted,
+   because another is ahead. A topic of which nothing waits goes by the time of the day, as far as it takes to close
+   what is over: whoever comes back with what it had stored meanwhile is not late.
+3. A time that is ahead of the time of the day by more than `delay` says nothing about it: a topic that tells no other
+   goes by the time of the day, too. The reading is in its window all the same.
+4. A window closes when its topic's clock has passed its end by `delay`. What comes for it later is late: it is counted,
    and changes nothing.
 
-State and batches are DataFrames of one shape (`PARTS`). A row with size 0 is a topic's clock: its start.
+State and batches are DataFrames of one shape (`PARTS`). A row with size 0 is a topic's clock: its start, which is null
+where nothing is known of it; its count is that of the readings which are ahead.
 """
 
 import math
@@ -40,11 +44,12 @@ _SUM: Final = """aggregate(
         'm2', a.m2 + b.m2 + (b.mean - a.mean) * (b.mean - a.mean) * a.count * b.count / (a.count + b.count)))"""
 
 
-def parts(readings: "DataFrame", sizes: Sequence[int]) -> "DataFrame":
+def parts(readings: "DataFrame", sizes: Sequence[int], latest: int) -> "DataFrame":
     """Windows of these sizes (microseconds) of readings, which are rows of topic, offset, timestamp and number, and the
-    clocks of their topics. A row without a number counts for the clock alone."""
+    clocks of their topics. A row without a number counts for the clock alone, one after `latest` not for the clock."""
     slot = math.gcd(*sizes)
     micros = sf.unix_micros("timestamp")
+    ahead = micros > latest
     edge = sf.when(sf.col("number").isNotNull(), sf.struct("timestamp", "offset", "number"))
     slots = readings.groupBy("topic", (micros - sf.pmod(micros, sf.lit(slot))).alias("slot")).agg(
         sf.count("number").alias("count"),
@@ -55,7 +60,8 @@ def parts(readings: "DataFrame", sizes: Sequence[int]) -> "DataFrame":
         sf.min(edge).alias("first"),
         sf.max(edge).alias("last"),
         sf.kll_sketch_agg_double("number").alias("sketch"),
-        sf.max(micros).alias("newest"),
+        sf.max(sf.when(~ahead, micros)).alias("newest"),
+        sf.count_if(ahead & sf.col("number").isNotNull()).alias("ahead"),
     )
     windows = slots.withColumn(
         "size", sf.explode(sf.array(*(sf.lit(one).cast("bigint") for one in (0, *sizes))))
@@ -67,28 +73,35 @@ def parts(readings: "DataFrame", sizes: Sequence[int]) -> "DataFrame":
         "topic",
         "size",
         "start",
-        *(sf.when(~clock, sf.col(name)).alias(name) for name in _NAMES[3:]),
+        sf.expr("if(size = 0, ahead, count)").alias("count"),
+        *(sf.when(~clock, sf.col(name)).alias(name) for name in _NAMES[4:]),
     )
 
 
-def advanced(state: "DataFrame", batch: "DataFrame", *, delay: int, idle: int | None = None) -> "DataFrame":
-    """What comes of a state and the parts of a batch: windows, each once, and clocks, with the column `fate`. Open rows
-    are the next state; closed and late ones are done with. `idle` is a time at which nothing waited of the topics that
-    are not in the batch."""
+def advanced(
+    state: "DataFrame", batch: "DataFrame", *, delay: int, now: int, idle: int | None = None
+) -> "DataFrame":
+    """What comes of a state and the parts of a batch, at the time `now`: windows, each once, and clocks, with the
+    column `fate`. Open rows are the next state; closed and late ones are done with. `idle` is a time at which nothing
+    waited of the topics that are not in the batch."""
     rows = state.withColumn("old", sf.lit(True)).unionByName(batch.withColumn("old", sf.lit(False)))
     topic = Window.partitionBy("topic")
     old, clock, end = sf.col("old"), sf.col("size") == 0, sf.col("start") + sf.col("size")
     told = sf.max(sf.when(clock & ~old, sf.col("start"))).over(topic)
     before = sf.max(sf.when(clock & old, sf.col("start"))).over(topic)
-    clocked = rows.withColumns({"before": before, "told": told}).withColumns(
+    here = sf.max(~old).over(topic)
+    by_day = sf.when(sf.col("here"), sf.lit(now)).otherwise(sf.lit(idle)).cast("bigint")
+    over = sf.max(sf.when(~clock & (end + delay <= by_day), end + delay)).over(topic)
+    clocked = rows.withColumns({"before": before, "told": told, "here": here}).withColumns(
         {
-            "now": sf.greatest("before", sf.coalesce("told", sf.lit(idle).cast("bigint"))),
+            "now": sf.greatest("before", sf.coalesce("told", over)),
             "late": sf.coalesce(~old & ~clock & (end <= sf.col("before") - delay), sf.lit(False)),
             "window": sf.when(~clock, sf.col("start")),
         }
     )
     together = clocked.groupBy("topic", "size", "window", "late").agg(
         sf.max("now").alias("now"),
+        sf.sum(sf.when(clock & ~old, sf.col("count"))).alias("ahead"),
         sf.collect_list(sf.when(~clock, sf.struct("count", "mean", "m2"))).alias("sums"),
         sf.min("min").alias("min"),
         sf.max("max").alias("max"),
@@ -96,12 +109,13 @@ def advanced(state: "DataFrame", batch: "DataFrame", *, delay: int, idle: int | 
         sf.max("last").alias("last"),
         sf.kll_merge_agg_double("sketch").alias("sketch"),
     )
-    over = sf.col("window") + sf.col("size") <= sf.col("now") - delay
-    fate = sf.when(sf.col("late"), LATE).when(over, CLOSED).otherwise(OPEN)
+    past = sf.col("window") + sf.col("size") <= sf.col("now") - delay
+    fate = sf.when(sf.col("late"), LATE).when(past, CLOSED).otherwise(OPEN)
     return (
         together.withColumn("sum", sf.expr(_SUM))
         .withColumns({"start": sf.coalesce("window", "now"), FATE: fate})
         .withColumns({name: sf.col(f"sum.{name}") for name in ("count", "mean", "m2")})
+        .withColumn("count", sf.when(clock, sf.coalesce("ahead", sf.lit(0))).otherwise(sf.col("count")))
         .select(*_NAMES, FATE)
     )
 

@@ -2,26 +2,29 @@
 
 1. Each micro-batch counts once. While nothing comes Spark tells of the next one, which has not been worked on.
 2. The lag is what was waiting in the topics when the last micro-batch began, beyond what that took.
-3. Rows that came after their watermark are counted, as the figure `late`; and what a job observes under that name.
+3. Rows that came after their watermark are counted, as the figure `late`; and what a job observes under that name, or
+   as `ahead`.
 4. Through Spark Connect only the sources tell how many rows there were. Of a source of ours, its offsets do.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.pipeline.connector.options import NEW_TOPICS
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+OBSERVED: Final = ("late", "ahead")
+
 
 @dataclass
 class Tally:
     batch: int = -1
     rows: int = 0
-    late: int = 0
+    observed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OBSERVED, 0))
     _speeds: dict[str, float] = field(default_factory=dict)
     _lags: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)  # the last micro-batch, by run of a query
@@ -58,10 +61,11 @@ class Tally:
         for one in told:
             self.batch = max(self.batch, int(one["batchId"]))
             self.rows += _rows(one)
-            self.late += sum(int(part["numRowsDroppedByWatermark"]) for part in one["stateOperators"])
-            self.late += sum(
-                int(row["late"] or 0) for row in one["observedMetrics"].values() if "late" in row
-            )
+            late = sum(int(part["numRowsDroppedByWatermark"]) for part in one["stateOperators"])
+            self.observed["late"] += late
+            for row in one["observedMetrics"].values():
+                for figure in OBSERVED:
+                    self.observed[figure] += int(row[figure] or 0) if figure in row else 0
             self._speeds[name] = _speed(one)
 
 

@@ -240,8 +240,9 @@ class Watch:
     def _say(self, **changes: Any) -> None:
         self._told = time.monotonic()
         figures = {**self._asked(), **self._context.figures}
-        if self._tally.late:
-            figures.setdefault("late", self._tally.late)
+        for name, count in self._tally.observed.items():
+            if count:
+                figures.setdefault(name, count)
         self._report = replace(self._report, figures=figures, **changes)
         self._tell(self._report)
 

@@ -2,13 +2,16 @@
 
 1. A reading is judged once: what has come before (by its offset) changes nothing.
 2. A reading that is older than the newest one is late. It is counted, and no rule but silent_for takes notice of it.
-3. Of a rule and a topic, raised and cleared alternate, raised first. A reading that is neither beyond the limit nor far
+3. A reading whose time is ahead of the clock of the one who reads by more than `TOLERANCE` is counted, and judged as if
+   it were of the time of its neighbours: it does not make those late that come after it. Without any in its batch it is
+   one of `TOLERANCE` ago.
+4. Of a rule and a topic, raised and cleared alternate, raised first. A reading that is neither beyond the limit nor far
    enough on this side of it (hysteresis) leaves things as they are.
-4. Readings may come in any number of batches: what is told is the same, and what is remembered is bounded.
-5. Silence is counted on the clock of the one who reads, from the batch in which the last message was read. When a
+5. Readings may come in any number of batches: what is told is the same, and what is remembered is bounded.
+6. Silence is counted on the clock of the one who reads, from the batch in which the last message was read. When a
    deadline is noticed more than `TOLERANCE` late, the reader was away: the whole time is waited once more, and only
    once.
-6. A rule that judges otherwise than the one of this name before it forgets what that one had seen, but not that it was
+7. A rule that judges otherwise than the one of this name before it forgets what that one had seen, but not that it was
    raised.
 """
 
@@ -27,7 +30,9 @@ from stafeta.pipeline.jobs.alerting.scores import scored
 Integers: TypeAlias = NDArray[np.int64]
 Numbers: TypeAlias = NDArray[np.float64]
 
-TOLERANCE: Final = 10_000  # milliseconds
+TOLERANCE: Final = 10_000
+"""Milliseconds that clocks may differ, and that a deadline may be noticed late."""
+
 _FORM: Final = 1  # of the bytes that a state is kept as
 
 
@@ -84,6 +89,7 @@ class Judgement(NamedTuple):
     state: State
     events: list[Event]
     late: int = 0
+    ahead: int = 0
 
 
 def judge(rules: Sequence[Rule], state: State, readings: Readings, now: int) -> Judgement:
@@ -91,7 +97,12 @@ def judge(rules: Sequence[Rule], state: State, readings: Readings, now: int) -> 
     readings = readings.where(readings.offsets > state.offset)
     if not len(readings.offsets):
         return Judgement(_of_these(rules, state), [])
-    newest = np.maximum.accumulate(np.concatenate(([state.time], readings.times)))
+    state = _caught_up(rules, state, now)
+    ahead = readings.times > (now + TOLERANCE) * 1000
+    least = (now - TOLERANCE) * 1000 if ahead.all() else readings.times[~ahead].min()
+    times = np.where(ahead, least, readings.times)
+    newest = np.maximum.accumulate(np.concatenate(([state.time], times)))
+    readings = readings._replace(times=np.where(ahead, newest[1:], times))
     in_time = readings.times >= newest[:-1]
     values = readings.where(in_time & np.isfinite(readings.numbers))
     standings, events = {}, []
@@ -105,7 +116,7 @@ def judge(rules: Sequence[Rule], state: State, readings: Readings, now: int) -> 
         events += found
     events.sort(key=lambda event: event.offset)
     after = State(int(readings.offsets[-1]), int(newest[-1]), state.timer, standings)
-    return Judgement(after, events, int(len(in_time) - np.count_nonzero(in_time)))
+    return Judgement(after, events, int(np.count_nonzero(~in_time)), int(np.count_nonzero(ahead)))
 
 
 def expire(rules: Sequence[Rule], state: State, now: int) -> Judgement:
@@ -148,6 +159,19 @@ def _standing(rule: Rule, state: State) -> Standing:
     if known is None:
         return Standing(rule.mark)
     return known if known.mark == rule.mark else Standing(rule.mark, known.raised)
+
+
+def _caught_up(rules: Sequence[Rule], state: State, now: int) -> State:
+    """The state of a topic that stands ahead of the clock, as when that was set back: values are judged anew from now
+    on; what is raised stays so."""
+    if state.time <= (now + TOLERANCE) * 1000:
+        return state
+    silent = {rule.name for rule in rules if rule.kind == "silent_for"}
+    standings = {
+        name: one if name in silent else Standing(one.mark, one.raised)
+        for name, one in state.standings.items()
+    }
+    return replace(state, time=(now - TOLERANCE) * 1000, standings=standings)
 
 
 def _of_these(rules: Sequence[Rule], state: State) -> State:

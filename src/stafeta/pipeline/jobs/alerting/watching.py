@@ -24,8 +24,8 @@ from stafeta.pipeline.jobs.alerting.packs import unpacked
 from stafeta.pipeline.jobs.alerting.rules import Rule
 from stafeta.pipeline.jobs.alerting.telling import payload_of, topic_of
 
-SCHEMA: Final = "topic string, payload string, late bigint"
-"""Alerts; and rows without a topic, which say how many readings came late."""
+SCHEMA: Final = "topic string, payload string, late bigint, ahead bigint"
+"""Alerts; and rows without a topic, which say how many readings came late, and how many had times that are ahead."""
 
 _STATE: Final = StructType([StructField("state", BinaryType())])
 
@@ -75,6 +75,8 @@ class Watch(StatefulProcessor):
             state = replace(state, timer=deadline)
         self._state.update((dump(state),))
         for event in judgement.events:
-            yield Row(topic=topic_of(event.rule.name, topic), payload=payload_of(event, topic), late=0)
-        if judgement.late:
-            yield Row(topic=None, payload=None, late=judgement.late)
+            yield Row(
+                topic=topic_of(event.rule.name, topic), payload=payload_of(event, topic), late=0, ahead=0
+            )
+        if judgement.late or judgement.ahead:
+            yield Row(topic=None, payload=None, late=judgement.late, ahead=judgement.ahead)

@@ -1,0 +1,100 @@
+"""Spark's own checkpoint of a query: the offsets that it has planned, and the micro-batches that it is done with.
+
+Spark writes these files whole or not at all, and does not sync them. After a loss of power any of them may be missing
+or empty. What holds all the same:
+
+1. The offsets of a micro-batch are on the disk before any of it is read: one that is done again holds the same.
+2. All that a micro-batch has left (the commit, the state, what jobs keep beside it) is on the disk before the next is
+   planned, and before the broker is told that the messages are done with. The file `synced.json` says up to which
+   micro-batch, and since when the system runs.
+3. A query that starts on a system that was started anew does again what came after that: `recover` removes what Spark
+   has noted of it. Nothing of it was acknowledged, and whoever has it already does not take it twice.
+"""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from stafeta.pipeline import checkpoint, disk
+from stafeta.pipeline.connector.options import LOOKED
+
+SYNCED: Final = "synced.json"
+
+
+def looked_at(folder: str, batch: int) -> int | None:
+    """When the topics that are not in a micro-batch had nothing more, in microseconds since 1970: its offsets say so
+    where it is known, if the stream has an `idleTrigger`."""
+    text = checkpoint.content(folder, f"offsets/{batch}") or b""
+    told = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
+    return max((int(one[LOOKED]) for one in told if LOOKED in one), default=None)
+
+
+class Checkpoint:
+    """The checkpoint of a query that runs, where it is a folder of this machine; others look after themselves."""
+
+    def __init__(self, place: str | None) -> None:
+        self._folder = None if place is None else disk.folder_of(place)
+        self._synced: int | None = None
+        folder = self._folder or Path()
+        self._tree = disk.Tree(folder)
+        self._offsets, self._root = disk.Tree(folder / "offsets"), disk.Tree(folder, deep=False)
+
+    def sync_plan(self) -> None:
+        """The offsets of the micro-batch that begins stay, and the name of the query, which sinks know it by."""
+        if self._folder is not None:
+            self.sync_all()
+            self._offsets.sync()
+            self._root.sync()
+
+    def sync_all(self) -> None:
+        """All that belongs to the micro-batches that are done stays."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        newest = max(_entries(self._folder / "commits"), default=-1)
+        if newest != self._synced:
+            self._tree.sync()
+            checkpoint.write(str(self._folder), SYNCED, {"commit": newest, "boot": disk.boot()})
+            self._synced = newest
+
+
+def recover(place: str) -> None:
+    """Removes from a checkpoint what was not synced before the system was started anew."""
+    folder = disk.folder_of(place)
+    known = None if folder is None else checkpoint.read(str(folder), SYNCED)
+    if folder is None or (known is not None and known["boot"] == disk.boot()):
+        return
+    kept = -1 if known is None else known["commit"]
+    for name in ("offsets", "commits"):
+        for number in _entries(folder / name):
+            if number > kept:
+                again = name == "commits" and known is not None
+                _remove(
+                    folder / name, number, checksum_only=not again and _is_whole(folder / name / str(number))
+                )
+
+
+def _entries(log: Path) -> list[int]:
+    with suppress(FileNotFoundError):
+        return [int(one.name) for one in log.iterdir() if one.name.isdecimal()]
+    return []
+
+
+def _remove(log: Path, number: int, *, checksum_only: bool = False) -> None:
+    for name in [f".{number}.crc", *([] if checksum_only else [str(number)])]:
+        (log / name).unlink(missing_ok=True)
+
+
+def _is_whole(entry: Path) -> bool:
+    """Whether Spark can read it: a line with a version, and lines of JSON."""
+    version, *lines = entry.read_bytes().split(b"\n")
+    try:
+        return version.startswith(b"v") and bool(lines) and all(_is_json(line) for line in lines)
+    except ValueError:
+        return False
+
+
+def _is_json(line: bytes) -> bool:
+    if line != b"-":  # a source that has no offsets yet
+        json.loads(line)
+    return True
