@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import stafeta
 from stafeta.config import Config
 from stafeta.config.options import Lake as LakeOptions
 from stafeta.config.options import Pipeline
+from stafeta.names import filters_of
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.archive import JOB
+from stafeta.pipeline.jobs.archiving.keeper import Keeper
 from stafeta.pipeline.lake import Lake, files
 from stafeta.pipeline.lake.archived import ARCHIVED, known_in
 from stafeta.pipeline.lake.tables import TABLES
@@ -87,6 +91,15 @@ class Archiving:
             yield query
         finally:
             query.stop()
+
+    def acknowledge(self) -> None:
+        """What the job does when it has run, if it can: lets the broker go of what is in the lake."""
+        pipeline, now = self.config.pipeline, time.time()
+        filters, notes = filters_of(pipeline.subscribe), str(self.checkpoint / "keeper")
+        keeper = Keeper(self.lake, pipeline.broker, filters, pipeline.grace, notes)
+        keeper.look(now)
+        with stafeta.connect(pipeline.broker, timeout=PATIENCE) as broker:
+            keeper.acknowledge(broker, now)
 
     def forget_last_commit(self) -> None:
         """As if the driver had died just before it noted that the last micro-batch is done."""

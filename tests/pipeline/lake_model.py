@@ -80,6 +80,7 @@ class Pipelines:
             known = self.absent.setdefault(number, {})
             known[topic] = known.get(topic, set()) | lost.get(topic, set()) | gone.get(topic, set())
         self.settle()
+        archiving.acknowledge()
         there = self._there(number)
         for topic in TOPICS:
             absent = self.absent[number].get(topic, set())

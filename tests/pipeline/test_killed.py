@@ -134,7 +134,9 @@ class Pipeline:
         return sum(topic.next - 1 for topic in self.connection.topics("rollup/#"))
 
     def checkpoint(self, job: str) -> Path:
-        return Path(self.config.pipeline.checkpoints) / job
+        """Where Spark writes down how far a job is. The archive has a new place with each start."""
+        place = Path(self.config.pipeline.checkpoints) / job
+        return next((path.parent for path in place.glob("*/offsets")), place) if job == "archive" else place
 
     def planned(self) -> int:
         """How many micro-batches Spark has planned, of all jobs."""

@@ -15,8 +15,8 @@ __all__ = ["forgetful"]
 
 Step = tuple[str, int]
 NAMES = (
-    "publish", "publish", "archive", "archive", "compact", "save", "put_back", "lose_checkpoints", "lose_lists",
-    "restart_broker",
+    "publish", "publish", "archive", "archive", "archive", "save", "save", "put_back", "put_back", "compact",
+    "lose_checkpoints", "lose_lists", "restart_broker",
 )  # fmt: skip
 steps = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, len(LAKES) - 1)), min_size=40, max_size=40)
 

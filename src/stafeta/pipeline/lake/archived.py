@@ -4,7 +4,7 @@
    `stafeta.archived` names those that count, so that one commit changes files and offsets together.
 2. A commit writes a list of what it adds. It takes the lists before it that are not much longer into its own, so that
    each is more than twice as long as the next: there are few, and a commit writes about as much as it adds.
-3. The data files are what counts. A list that is gone or damaged is made again from them.
+3. The data files are what counts. A list that is gone, or damaged by the checksum in its name, is made again from them.
 4. Before there were lists the property had the offsets themselves. It is read as before, and becomes a list with the
    next commit.
 """
@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import uuid
+import zlib
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -42,7 +43,7 @@ class Known(NamedTuple):
         """What the archive need not read."""
         return united(self.archived, self.absent)
 
-    def and_(self, other: "Known") -> "Known":
+    def plus(self, other: "Known") -> "Known":
         return Known(united(self.archived, other.archived), united(self.absent, other.absent))
 
     def of(self, topics: Collection[str]) -> "Known":
@@ -64,78 +65,83 @@ def known_in(table: Table, topics: Collection[str] | None = None) -> Known:
     """What is known of all topics, or of some, which is quicker."""
     made = NOTHING
     for one in _lists(table):
-        made = made.and_(one if topics is None else one.of(topics))
+        made = made.plus(one if topics is None else one.of(topics))
     return made
 
 
 def added(table: Table, new: Known) -> str:
     """Writes a list of what a commit is to add; returns the property that the commit is to set."""
-    told = _property(table)
+    value = _property(table)
     entries: list[_List] = []
     try:
-        if isinstance(told, dict):
-            new = _old(told).and_(new)
+        if isinstance(value, dict):
+            new = _old(value).plus(new)
         else:
-            entries = [_List(*one) for one in told]
+            entries = [_List(*one) for one in value]
             while entries and entries[-1].length <= 2 * _length(new):
-                new = _read(_url(table, entries[-1].name)).and_(new)
+                new = _read(_url(table, entries[-1].name)).plus(new)
                 entries.pop()
             for one in entries:  # they can be read
                 _read(_url(table, one.name))
     except (OSError, ValueError) as error:
-        new, entries = _again(table, error).and_(new), []
-    name = f"{uuid.uuid4().hex}.json"
-    _write(_url(table, name), json.dumps(new._asdict(), separators=(",", ":")).encode())
+        new, entries = _rebuilt(table, error).plus(new), []
+    data = json.dumps(new._asdict(), separators=(",", ":")).encode()
+    name = f"{uuid.uuid4().hex}-{_checksum(data)}.json"
+    _write(_url(table, name), data)
     return json.dumps([*entries, _List(name, _length(new))], separators=(",", ":"))
 
 
 def urls(table: Table) -> set[str]:
     """The lists that the table has."""
-    told = _property(table)
-    return set() if isinstance(told, dict) else {_url(table, name) for name, _ in told}
+    value = _property(table)
+    return set() if isinstance(value, dict) else {_url(table, name) for name, _ in value}
 
 
 def _lists(table: Table) -> Iterator[Known]:
-    told = _property(table)
-    if isinstance(told, dict):
-        return iter([_old(told)])
+    value = _property(table)
+    if isinstance(value, dict):
+        return iter([_old(value)])
     try:
-        return iter([_read(_url(table, name)) for name, _ in told])
+        return iter([_read(_url(table, name)) for name, _ in value])
     except (OSError, ValueError) as error:
-        return iter([_again(table, error)])
+        return iter([_rebuilt(table, error)])
 
 
 def _property(table: Table) -> Any:
     return json.loads(table.properties.get(ARCHIVED, "[]"))
 
 
-def _old(told: Mapping[str, Any]) -> Known:
-    return _begun(_ranges(told))
+def _old(value: Mapping[str, Any]) -> Known:
+    return _of_archived(_ranges(value))
 
 
-def _begun(archived: Ranges) -> Known:
+def _of_archived(archived: Ranges) -> Known:
     """What is known of topics that say what is archived alone: what is before it was gone when the archive began."""
     return Known(archived, {topic: [(1, runs[0][0])] for topic, runs in archived.items() if runs[0][0] > 1})
 
 
-def _again(table: Table, error: Exception) -> Known:
+def _rebuilt(table: Table, error: Exception) -> Known:
     log.warning("A list of what is archived cannot be read (%s): the lake's files are read instead.", error)
-    return _begun(files.ranges(task.file.file_path for task in table.scan().plan_files()))
+    return _of_archived(files.ranges(task.file.file_path for task in table.scan().plan_files()))
 
 
 @lru_cache(maxsize=64)
 def _read(url: str) -> Known:
     system, path = files.place(url)
     with system.open_input_stream(path) as stream:
-        told = json.loads(stream.read())
-    try:
-        return Known(*(_ranges(told[name]) for name in Known._fields))
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise ValueError(f"{url} is no list of offsets") from None
+        data = stream.read()
+    if not path.endswith(f"-{_checksum(data)}.json"):
+        raise ValueError(f"{url} is damaged")
+    value = json.loads(data)
+    return Known(*(_ranges(value[name]) for name in Known._fields))
 
 
-def _ranges(told: Mapping[str, Any]) -> Ranges:
-    return {topic: [(int(start), int(stop)) for start, stop in runs] for topic, runs in told.items()}
+def _ranges(value: Mapping[str, Any]) -> Ranges:
+    return {topic: [(int(start), int(stop)) for start, stop in runs] for topic, runs in value.items()}
+
+
+def _checksum(data: bytes) -> str:
+    return f"{zlib.crc32(data):08x}"
 
 
 def _length(known: Known) -> int:

@@ -150,10 +150,10 @@ class Lake:
             fresh = missing(new, archived.known_in(table, new).archived)
             if fresh != new:
                 return False
-            told = archived.added(table, Known(new, {}))
+            lists = archived.added(table, Known(new, {}))
             with table.transaction() as transaction:
                 transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
-                transaction.set_properties({ARCHIVED: told})
+                transaction.set_properties({ARCHIVED: lists})
             return True
 
         if self._committed(table, change):
@@ -202,9 +202,9 @@ class Lake:
             properties = made(table)
             with table.transaction() as transaction:
                 transaction.set_properties(
-                    {name: told for name, told in properties.items() if told is not None}
+                    {name: value for name, value in properties.items() if value is not None}
                 )
-                transaction.remove_properties(*(name for name, told in properties.items() if told is None))
+                transaction.remove_properties(*(name for name, value in properties.items() if value is None))
             return bool(properties)
 
         self._committed(table, change)
