@@ -130,7 +130,7 @@ class Lake:
             return Written(rows, len(urls))
         written = Written(0, 0)
         if fresh:
-            messages = spark.read.schema(TABLES["messages"].columns).parquet(*urls)
+            messages = files.read(spark, TABLES["messages"], urls)
             written = self.archive(_only(messages, fresh), writer, batch)
         files.remove(urls)
         return written
@@ -157,12 +157,8 @@ class Lake:
         row_filter: str | BooleanExpression | None = None,
     ) -> "DataFrame":
         """The same of a table that was looked up before."""
-        schema = TABLES[name].columns
         scan = table.scan(row_filter or AlwaysTrue(), snapshot_id=snapshot)
-        urls = [task.file.file_path for task in scan.plan_files()]
-        if not urls:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(*urls)
+        return files.read(spark, TABLES[name], [task.file.file_path for task in scan.plan_files()])
 
     def _committed(self, table: Table, change: Callable[[], bool]) -> bool:
         """Whether a change was made: it is tried again where somebody else's came between."""
