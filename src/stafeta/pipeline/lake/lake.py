@@ -5,13 +5,13 @@
 2. The archive goes by offsets: a message that is in `messages` is not added again, whoever read it, and whenever. The
    offsets that are there stand in the table's property `stafeta.archived`, changed by the same commit.
 3. A table that is added to each second would remember each of these commits: it keeps the last of them.
-4. Nothing that a commit did not name is ever seen. What a killed writer left behind, the job `compact` removes.
+4. Nothing that a commit did not name is ever seen. What a killed writer left behind goes when it is old (`unused`).
+5. One at a time commits to a table (`turns`), and who has committed merges small files (`upkeep`).
 """
 
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -24,6 +24,8 @@ from stafeta.errors import StoreConflict
 from stafeta.pipeline.lake import catalog, files
 from stafeta.pipeline.lake.files import Ranges
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.turns import turn
+from stafeta.pipeline.lake.upkeep import after_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,12 +163,19 @@ class Lake:
         return files.read(spark, TABLES[name], [task.file.file_path for task in scan.plan_files()])
 
     def _committed(self, table: Table, change: Callable[[], bool]) -> bool:
-        """Whether a change was made: it is tried again where somebody else's came between."""
+        """Whether a change was made, in turn with others: it is tried again where somebody else's came between."""
+        with turn(table.location()):
+            made = self._tried(table, change)
+        if made:
+            after_commit(table)
+        return made
+
+    def _tried(self, table: Table, change: Callable[[], bool]) -> bool:
         for _ in range(_ATTEMPTS):
             try:
                 if not change():
                     return False
-            except CommitFailedException:
+            except CommitFailedException:  # before it was one's turn, or of one who takes none
                 table.refresh()
                 continue
             _forget(table)
@@ -178,15 +187,17 @@ class Lake:
 
 def _forget(table: Table) -> None:
     """Takes snapshots out of the table's metadata, which is written anew with each commit, when there are many: those
-    after which files were only added, so that nothing but the way back is lost."""
+    after which files were only added, so that nothing but the way back is lost. The last one before a replacement
+    stays until the files that were replaced go."""
     known = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
-    if len(known) < 2 * _SNAPSHOTS:
+    appended = {
+        one.parent_snapshot_id
+        for one in known
+        if one.summary is not None and one.summary.operation == Operation.APPEND
+    }
+    added = [one.snapshot_id for one in known[:-_SNAPSHOTS] if one.snapshot_id in appended]
+    if len(added) < _SNAPSHOTS:
         return
-    added = [
-        one.snapshot_id
-        for one, following in pairwise(known[:-_SNAPSHOTS])
-        if following.summary is not None and following.summary.operation == Operation.APPEND
-    ]
     with suppress(CommitFailedException, ValueError):  # another time; or somebody else did
         table.maintenance.expire_snapshots().by_ids(added).commit()
 
