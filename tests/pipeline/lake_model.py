@@ -90,7 +90,7 @@ class Pipelines:
         lake = self._lake(number)
         if lake.has("messages"):
             self._commits(number)
-            compact(self.spark, lake, "messages", size=1 << 20, keep=86_400.0, until=FAR)
+            compact(lake, "messages", size=1 << 20, keep=86_400.0, until=FAR)
 
     def save(self, number: int) -> None:
         """Copies a catalog away."""

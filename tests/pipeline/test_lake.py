@@ -248,7 +248,7 @@ def test_an_older_snapshot_stays_as_it_was(spark: SparkSession, lake: Lake) -> N
     assert lake.frame(spark, "messages").count() == 5
 
 
-@pytest.mark.parametrize("name", ["my lake", "ștafetă", "50% +", "up/../down"])
+@pytest.mark.parametrize("name", ["my lake", "ștafetă", "50% +", "up/../down", "a#b?[c]{d,e}*\\f"])
 def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     (tmp_path / "up").mkdir()
     lake = Lake(Settings(warehouse=f"{tmp_path}/{name}"))
@@ -256,3 +256,20 @@ def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: s
     assert (tmp_path / name / "catalog.db").exists()
     assert offsets(lake) == {"a": whole(1, 3)}
     assert lake.frame(spark, "messages").count() == 3
+
+
+def test_opening_many_files_takes_no_task_for_each(spark: SparkSession, lake: Lake) -> None:
+    """Spark would start a task for each of more than 32 files, only to look whether it is there."""
+    for number in range(33):
+        with lake.table("messages").transaction() as transaction:
+            added(transaction, arrow([message("a", 1 + number)]))
+    listing = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+    before = spark.conf.get(listing)
+    spark.sparkContext.setJobGroup("opening", "of a lake")
+    try:
+        opened = lake.frame(spark, "messages")
+        assert not list(spark.sparkContext.statusTracker().getJobIdsForGroup("opening"))
+    finally:
+        spark.sparkContext.setJobGroup("tests", "")
+    assert opened.count() == 33
+    assert spark.conf.get(listing) == before

@@ -1,37 +1,35 @@
 """The job compact: small files of closed days into large ones, and what nobody reads any more away.
 
-1. A day is closed when it is over (UTC). Its small files are written anew as few, sorted; one commit puts them in place
-   of the old ones, and adds or takes no row.
-2. Readers are not disturbed: files go `compact.keep` after the last snapshot that has them was replaced.
+1. A day is closed when it is over (UTC). Its small files are merged in groups, each of which becomes one file in one
+   commit, in turn with whoever else commits: a job that is stopped has done what it has said.
+2. Readers are not disturbed: files go `compact.keep` after they were found to be replaced.
 3. What a writer left behind that was killed goes too, once it is as old.
 """
 
+import sys
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pyiceberg.exceptions import CommitFailedException, ValidationException
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from stafeta.errors import Unsound
+from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.lake import Lake, archived, files
+from stafeta.pipeline.lake import Lake
+from stafeta.pipeline.lake.merging import DamagedFile
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.turns import MERGE, turn
+from stafeta.pipeline.lake.unused import sweep
+from stafeta.pipeline.lake.upkeep import Merging, small, today
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME: Final = "compact"
-_SMALL: Final = 0.75  # of the size that is wanted
 _ATTEMPTS: Final = 10
-_UNDER_WAY: Final = 3600.0  # seconds that a commit takes at the most
+_LINE: Final = 2.0  # seconds between two lines
 
 
 class Saved(NamedTuple):
@@ -46,23 +44,35 @@ class Saved(NamedTuple):
     """Of which so many went, and so many bytes of files that nobody reads."""
     removed: int
     freed: int
+    damaged: tuple[DamagedFile, ...] = ()
 
 
 def start(context: Context) -> "Sequence[StreamingQuery]":
     settings = context.config.compact
-    today = datetime.now(UTC).date().toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()
-    until = today + 1 if context.arguments.get("today") else today
+    until = today() + 1 if context.arguments.get("today") else today()
     saved = [
-        compact(context.spark, context.lake, name, size=settings.size, keep=settings.keep, until=until)
+        compact(
+            context.lake,
+            name,
+            size=settings.size,
+            keep=settings.keep,
+            until=until,
+            stopping=context.stopping.is_set,
+        )
         for name in TABLES
-        if context.lake.has(name)
+        if context.lake.has(name) and not context.stopping.is_set()
     ]
     print(told(saved))  # noqa: T201
+    damaged = [error for one in saved for error in one.damaged]
+    if damaged:
+        raise Unsound(
+            f"{len(damaged)} files are damaged, and are left as they are; the first: {damaged[0]} "
+            "Restore it from a backup; audit says which messages are in it."
+        )
     return ()
 
 
 def compact(
-    spark: "SparkSession",
     lake: Lake,
     name: str,
     *,
@@ -70,126 +80,81 @@ def compact(
     keep: float,
     until: int,
     now: float | None = None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Saved:
     """Compacts a table, in the days (since 1970) before `until`."""
     table = lake.table(name)
-    before = _data_files(table)
-    for small in grouped(before, size, until):
-        _rewrite(spark, table, name, small, size)
-    now = time.time() if now is None else now  # after what it has itself replaced
-    snapshots, dropped = _expire(table, now - keep)
-    removed, freed = _sweep(table, dropped, now - max(keep, _UNDER_WAY))
-    after = _data_files(table)
-    return Saved(name, len(before), len(after), _size(before), _size(after), snapshots, removed, freed)
+    merging = Merging(table)
+    before = merging.files()
+    begun = {file.file_path for file in before}  # what comes later is for the next time: there is an end
+
+    def groups() -> list[list[DataFile]]:
+        known = begun | merging.made
+        return small((file for file in merging.files() if file.file_path in known), size, until)
+
+    _merge(table, merging, groups, _Lines(name), stopping)
+    removed = sweep(table, keep, now)
+    after = merging.files()
+    return Saved(
+        name,
+        len(before),
+        len(after) + len(merging.damaged),
+        _size(before),
+        _size(after),
+        *removed,
+        damaged=tuple(merging.damaged.values()),
+    )
 
 
-def grouped(found: Iterable[DataFile], size: int, until: int) -> list[list[DataFile]]:
-    """The small files of each closed day, where there are more of them than there need be."""
-    days: defaultdict[int, list[DataFile]] = defaultdict(list)
-    for file in found:
-        if (
-            file.partition[0] is not None
-            and file.partition[0] < until
-            and file.file_size_in_bytes < size * _SMALL
-        ):
-            days[file.partition[0]].append(file)
-    return [days[day] for day in sorted(days) if len(days[day]) > _count(days[day], size)]
+def _merge(
+    table: Table,
+    merging: Merging,
+    groups: Callable[[], list[list[DataFile]]],
+    lines: "_Lines",
+    stopping: Callable[[], bool],
+) -> None:
+    """Merges until there is nothing left to merge: files that were merged may be small still."""
+    failed = 0
+    while found := groups():
+        for number, group in enumerate(found):
+            if stopping():
+                return
+            known = len(merging.damaged)
+            with turn(table.location(), MERGE):
+                if merging.merge(group):
+                    lines.say(group, len(found) - number - 1)
+                    continue
+            if len(merging.damaged) == known:
+                failed += 1
+            if failed > _ATTEMPTS:
+                raise StoreConflict(
+                    f"{table.location()}: others replace its files all the time; tried {_ATTEMPTS} times."
+                )
+            break  # and looks at what there is now
 
 
-def _count(some: list[DataFile], size: int) -> int:
-    """How many files they should be: none of them small again."""
-    return max(1, int(_size(some) / size))
+class _Lines:
+    """Says how far it is, now and then."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._said = time.monotonic()
+        self._files = 0
+
+    def say(self, group: list[DataFile], left: int) -> None:
+        self._files += len(group)
+        if time.monotonic() < self._said + _LINE:
+            return
+        self._said = time.monotonic()
+        day = date.fromordinal(_EPOCH + group[0].partition[0])
+        print(  # noqa: T201
+            f"{self._name}: {self._files:,} files are merged, now of {day}; {left} groups are left.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
-def _rewrite(spark: "SparkSession", table: Table, name: str, small: list[DataFile], size: int) -> None:
-    definition = TABLES[name]
-    frame = spark.read.schema(definition.columns).parquet(*(file.file_path for file in small))
-    count = _count(small, size)
-    frame = frame.coalesce(1) if count == 1 else frame.repartitionByRange(count, *definition.order)
-    urls = files.write(frame, definition, table.location())
-    large = list(parquet_files_to_data_files(table.io, table.metadata, iter(urls)))
-    rows, expected = (sum(file.record_count for file in some) for some in (large, small))
-    if rows != expected:
-        files.remove(urls)
-        raise Unsound(f"{expected} rows of the table {name} became {rows}: its files are left as they were.")
-    if not _replaced(table, small, large):
-        files.remove(urls)
-
-
-def _replaced(table: Table, old: list[DataFile], new: list[DataFile]) -> bool:
-    """Puts files in place of others; false where somebody else did so."""
-    for _ in range(_ATTEMPTS):
-        try:
-            with table.transaction() as transaction, transaction.update_snapshot().overwrite() as change:
-                for file in old:
-                    change.delete_data_file(file)
-                for file in new:
-                    change.append_data_file(file)
-        except CommitFailedException:  # the archive goes on meanwhile
-            table.refresh()
-            continue
-        except ValidationException:
-            table.refresh()
-            return False
-        return True
-    return False
-
-
-def _expire(table: Table, before: float) -> tuple[int, set[str]]:
-    """Forgets the snapshots that were replaced before a time; returns how many, and the files that nobody has now."""
-    had = _referenced(table)
-    for _ in range(_ATTEMPTS):
-        known = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
-        old = [
-            one.snapshot_id for one, following in pairwise(known) if following.timestamp_ms / 1000 < before
-        ]
-        if not old:
-            return 0, set()
-        try:
-            table.maintenance.expire_snapshots().by_ids(old).commit()
-        except CommitFailedException:
-            table.refresh()
-            continue
-        table.refresh()
-        return len(old), had - _referenced(table)
-    return 0, set()
-
-
-def _sweep(table: Table, dropped: set[str], before: float) -> tuple[int, int]:
-    """Removes files that were dropped, and those that no snapshot has and that are older than this: a writer that is
-    under way has some. Returns how many, and their bytes."""
-    listed = files.found(table.location())
-    table.refresh()
-    known = _referenced(table)
-    stale = {
-        url: size
-        for url, size, changed in listed
-        if url not in known and (url in dropped or changed < before)
-    }
-    files.remove(stale)
-    files.remove_empty(table.location(), before)
-    counted = [
-        size for url, size in stale.items() if not url.endswith(".crc")
-    ]  # which Hadoop puts beside each
-    return len(counted), sum(counted)
-
-
-def _referenced(table: Table) -> set[str]:
-    known = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-    known |= archived.urls(table)
-    manifests: dict[str, Any] = {}
-    for snapshot in table.snapshots():
-        known.add(snapshot.manifest_list)
-        with suppress(FileNotFoundError):
-            manifests.update((one.manifest_path, one) for one in snapshot.manifests(table.io))
-    for path, manifest in manifests.items():
-        known.add(path)
-        known.update(entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io))
-    return known
-
-
-def _data_files(table: Table) -> list[DataFile]:
-    return [task.file for task in table.scan().plan_files()]
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC).toordinal()
 
 
 def _size(some: Iterable[DataFile]) -> int:

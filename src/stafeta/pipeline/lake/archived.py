@@ -11,21 +11,19 @@
 
 import json
 import logging
-import os
 import uuid
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from pyarrow import fs
 from pyiceberg.table import Table
 
 from stafeta.pipeline.lake import files
 from stafeta.pipeline.lake.ranges import Ranges, total, united
 
 ARCHIVED: Final = "stafeta.archived"
-_FOLDER: Final = "archived"
+FOLDER: Final = "archived"
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +85,8 @@ def added(table: Table, new: Known) -> str:
         new, entries = _rebuilt(table, error).plus(new), []
     data = json.dumps(new._asdict(), separators=(",", ":")).encode()
     name = f"{uuid.uuid4().hex}-{_checksum(data)}.json"
-    _write(_url(table, name), data)
+    with files.create(_url(table, name)) as sink:  # on the disk before the commit names it
+        sink.write(data)
     return json.dumps([*entries, _List(name, _length(new))], separators=(",", ":"))
 
 
@@ -149,19 +148,4 @@ def _length(known: Known) -> int:
 
 
 def _url(table: Table, name: str) -> str:
-    return f"{table.location()}/{_FOLDER}/{name}"
-
-
-def _write(url: str, data: bytes) -> None:
-    """Writes a file that is on the disk before anybody names it."""
-    system, path = files.place(url)
-    system.create_dir(path.rpartition("/")[0], recursive=True)
-    with system.open_output_stream(path) as stream:
-        stream.write(data)
-    if isinstance(system, fs.LocalFileSystem):
-        for one in (path, os.path.dirname(path)):
-            descriptor = os.open(one, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    return f"{table.location()}/{FOLDER}/{name}"

@@ -5,22 +5,25 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
+from sqlalchemy import event
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from stafeta.errors import ConfigError
+from stafeta.pipeline.lake.storage import LocalFileIO
+from stafeta.pipeline.lake.syncing import make_folders
 from stafeta.pipeline.lake.tables import TABLES
 
 FILE: Final = "catalog.db"
 LAKE: Final = "stafeta.lake"
 """The property of `messages` that tells one lake from another."""
 _PATIENCE: Final = 60.0  # seconds that a writer waits for another
-_catalogs: dict[tuple[str, str], Catalog] = {}
+_catalogs: dict[tuple[str, str], tuple[tuple[int, int] | None, Catalog]] = {}
 _lock = threading.Lock()
 
 
@@ -37,11 +40,26 @@ def folder(url: str) -> Path | None:
 
 
 def catalog(warehouse: str, name: str) -> Catalog:
-    """The catalog of the lake at a URL: one is opened once in a process."""
+    """The catalog of the lake at a URL: one is opened once in a process, and again where its file is another one."""
     with _lock:
-        if (warehouse, name) not in _catalogs:
-            _catalogs[warehouse, name] = _opened(warehouse, name)
-        return _catalogs[warehouse, name]
+        known = _catalogs.get((warehouse, name))
+        if known is not None and known[0] == _file(warehouse, name):
+            return known[1]
+        if known is not None and isinstance(known[1], SqlCatalog):
+            known[1].engine.dispose()
+        opened = _opened(warehouse, name)
+        _catalogs[warehouse, name] = _file(warehouse, name), opened
+        return opened
+
+
+def _file(warehouse: str, name: str) -> tuple[int, int] | None:
+    """Which file a catalog is; None where it is none, or not there."""
+    local = None if name else folder(warehouse)
+    with suppress(FileNotFoundError):
+        if local is not None:
+            found = (local / FILE).stat()
+            return found.st_dev, found.st_ino
+    return None
 
 
 def _opened(warehouse: str, name: str) -> Catalog:
@@ -57,10 +75,10 @@ def _opened(warehouse: str, name: str) -> Catalog:
             "Name a catalog that pyiceberg is configured for in lake.catalog."
         )
     try:
-        local.mkdir(parents=True, exist_ok=True)
+        make_folders(str(local))
         for attempt in range(5):
             try:
-                return SqlCatalog("stafeta", **_settings(local, warehouse))
+                return _SyncedCatalog("stafeta", **_settings(local, warehouse))
             except DatabaseError:  # another process makes the same tables in it right now
                 if attempt == 4:
                     raise
@@ -70,7 +88,25 @@ def _opened(warehouse: str, name: str) -> Catalog:
 
 
 def _settings(local: Path, warehouse: str) -> dict[str, Any]:
-    return {"uri": f"sqlite:///{local / FILE}?timeout={_PATIENCE}", "warehouse": warehouse}
+    name = quote(str(local / FILE))  # in which '?' would begin SQLAlchemy's own options
+    return {
+        "uri": f"sqlite:///{name}?timeout={_PATIENCE}",
+        "warehouse": warehouse,
+        "py-io-impl": f"{LocalFileIO.__module__}.{LocalFileIO.__qualname__}",
+    }
+
+
+class _SyncedCatalog(SqlCatalog):
+    """What is committed is on the disk."""
+
+    def _init_catalog(self) -> None:
+        event.listen(self.engine, "connect", _sync)
+        super()._init_catalog()
+
+
+def _sync(connection: Any, _: object) -> None:
+    # FULL, the default, leaves the name of the journal behind, which would roll the commit back after a loss of power.
+    connection.execute("PRAGMA synchronous = EXTRA")
 
 
 def table(catalog: Catalog, namespace: str, name: str) -> Table:

@@ -2,6 +2,8 @@
 commit names them."""
 
 import os
+import re
+import threading
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,15 +16,20 @@ from pyarrow import fs
 
 from stafeta.errors import Unsound
 from stafeta.pipeline.lake.ranges import Ranges
+from stafeta.pipeline.lake.syncing import SyncedFile, sync_files
 from stafeta.pipeline.lake.tables import Definition
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _DAY: Final = "__day"
 _DAYS: Final = (
     "date_from_unix_date(cast(floor(unix_micros(`{}`) / 86400000000) as int))"  # in whatever time zone
 )
+_LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_LISTED: Final = 32  # the default of that
+_PATTERN: Final = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern in a path
+_listing = threading.Lock()
 _compute: Any = pc  # its types do not know all of it
 
 
@@ -41,7 +48,36 @@ def write(frame: "DataFrame", definition: Definition, table: str) -> list[str]:
         .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         .parquet(target)
     )
-    return listed(target)
+    urls = listed(target)
+    if urls and isinstance(place(table)[0], fs.LocalFileSystem):
+        sync_files([place(url)[1] for url in urls], place(table)[1])
+    return urls
+
+
+def read(spark: "SparkSession", definition: Definition, urls: list[str]) -> "DataFrame":
+    """The rows of files of a table. Nothing is looked up but these files, which are named as they are."""
+    if not urls:
+        return spark.createDataFrame([], definition.columns)
+    reader, local = spark.read.schema(definition.columns), isinstance(place(urls[0])[0], fs.LocalFileSystem)
+    urls = [_PATTERN.sub(r"\\\g<0>", url) for url in urls]
+    if len(urls) <= _LISTED or not local:
+        return reader.parquet(*urls)
+    # Spark would run a task for each file, only to look whether it is there.
+    with _listing:
+        before = spark.conf.get(_LISTING)
+        spark.conf.set(_LISTING, str(len(urls)))
+        try:
+            return reader.parquet(*urls)
+        finally:
+            spark.conf.set(_LISTING, str(before))
+
+
+def create(url: str) -> Any:
+    """A new file to write to, which is on the disk when it is closed, if it is on one of this machine's."""
+    system, path = place(url)
+    if isinstance(system, fs.LocalFileSystem):
+        return SyncedFile(path)
+    return system.open_output_stream(path)
 
 
 def place(url: str) -> tuple[fs.FileSystem, str]:

@@ -24,7 +24,7 @@ from stafeta.pipeline.connector.options import Reading
 from stafeta.pipeline.connector.planning import Task
 from stafeta.pipeline.connector.stream import FailedStream, TopicStream
 from stafeta.pipeline.connector.telling import each_told, told
-from stafeta.pipeline.lake.files import place, runs
+from stafeta.pipeline.lake.files import create, runs
 from stafeta.pipeline.lake.tables import TABLES
 
 NAME: Final = "stafeta-files"
@@ -88,10 +88,8 @@ class _File:
     """A file that is being written."""
 
     def __init__(self, table: str, day: int) -> None:
-        folder = f"{table}/data/{date(1970, 1, 1) + timedelta(days=day)}"
-        self._url = f"{folder}/{uuid.uuid4().hex}.parquet"
-        self._system, self._path = place(self._url)
-        self._system.create_dir(place(folder)[1], recursive=True)
+        self._url = f"{table}/data/{date(1970, 1, 1) + timedelta(days=day)}/{uuid.uuid4().hex}.parquet"
+        self._sink: Any = None
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
@@ -112,6 +110,7 @@ class _File:
         self._write()
         assert self._writer is not None
         self._writer.close()
+        self._sink.close()
         rows = [
             {"url": self._url, "topic": topic, "start": start, "stop": stop}
             for topic, start, stop in self._runs
@@ -123,13 +122,14 @@ class _File:
             return
         table: Any = pa.Table.from_batches(self._pending)
         if self._writer is None:
+            self._sink = create(self._url)
             self._writer = pq.ParquetWriter(
-                self._path,
+                self._sink,
                 pa.schema([field.with_nullable(True) for field in table.schema]),
-                filesystem=self._system,
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=_REPEATING,  # type: ignore[arg-type]  # its types know of True and False
+                write_page_checksum=True,
             )
         self._writer.write_table(table.cast(self._writer.schema))
         self._pending, self._rows = [], 0

@@ -5,14 +5,14 @@
 2. The archive goes by offsets: a message that is in `messages` is not added again, whoever read it, and whenever. The
    same commit says which offsets are there (`stafeta.pipeline.lake.archived`).
 3. A table that is added to each second would remember each of these commits: it keeps the last of them.
-4. Nothing that a commit did not name is ever seen. What a killed writer left behind, the job `compact` removes.
+4. Nothing that a commit did not name is ever seen. What a killed writer left behind goes when it is old (`unused`).
+5. One at a time commits to a table (`turns`), and who has committed merges small files (`upkeep`).
 """
 
 import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -27,6 +27,8 @@ from stafeta.pipeline.lake.archived import ARCHIVED, Known
 from stafeta.pipeline.lake.catalog import LAKE
 from stafeta.pipeline.lake.ranges import Ranges, count, missing
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.turns import turn
+from stafeta.pipeline.lake.upkeep import after_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,7 +162,7 @@ class Lake:
             return Written(count(new), len(urls))
         written = Written(0, 0)
         if fresh:
-            messages = spark.read.schema(TABLES["messages"].columns).parquet(*urls)
+            messages = files.read(spark, TABLES["messages"], urls)
             written = self.archive(_only(messages, fresh), writer, batch)
         files.remove(urls)
         return written
@@ -187,12 +189,8 @@ class Lake:
         row_filter: str | BooleanExpression | None = None,
     ) -> "DataFrame":
         """The same of a table that was looked up before."""
-        schema = TABLES[name].columns
         scan = table.scan(row_filter or AlwaysTrue(), snapshot_id=snapshot)
-        urls = [task.file.file_path for task in scan.plan_files()]
-        if not urls:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(*urls)
+        return files.read(spark, TABLES[name], [task.file.file_path for task in scan.plan_files()])
 
     def _note(self, made: Callable[[Table], Mapping[str, str | None]]) -> None:
         """Sets properties of `messages`, made of what it has; None takes one away."""
@@ -210,12 +208,19 @@ class Lake:
         self._committed(table, change)
 
     def _committed(self, table: Table, change: Callable[[], bool]) -> bool:
-        """Whether a change was made: it is tried again where somebody else's came between."""
+        """Whether a change was made, in turn with others: it is tried again where somebody else's came between."""
+        with turn(table.location()):
+            made = self._tried(table, change)
+        if made:
+            after_commit(table)
+        return made
+
+    def _tried(self, table: Table, change: Callable[[], bool]) -> bool:
         for _ in range(_ATTEMPTS):
             try:
                 if not change():
                     return False
-            except CommitFailedException:
+            except CommitFailedException:  # before it was one's turn, or of one who takes none
                 table.refresh()
                 continue
             _forget(table)
@@ -227,15 +232,17 @@ class Lake:
 
 def _forget(table: Table) -> None:
     """Takes snapshots out of the table's metadata, which is written anew with each commit, when there are many: those
-    after which files were only added, so that nothing but the way back is lost."""
+    after which files were only added, so that nothing but the way back is lost. The last one before a replacement
+    stays until the files that were replaced go."""
     known = sorted(table.snapshots(), key=lambda one: one.sequence_number or 0)
-    if len(known) < 2 * _SNAPSHOTS:
+    appended = {
+        one.parent_snapshot_id
+        for one in known
+        if one.summary is not None and one.summary.operation == Operation.APPEND
+    }
+    added = [one.snapshot_id for one in known[:-_SNAPSHOTS] if one.snapshot_id in appended]
+    if len(added) < _SNAPSHOTS:
         return
-    added = [
-        one.snapshot_id
-        for one, following in pairwise(known[:-_SNAPSHOTS])
-        if following.summary is not None and following.summary.operation == Operation.APPEND
-    ]
     with suppress(CommitFailedException, ValueError):  # another time; or somebody else did
         table.maintenance.expire_snapshots().by_ids(added).commit()
 
