@@ -6,6 +6,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from stafeta.config import Config
+from stafeta.config.options import Archive as ArchiveOptions
 from stafeta.config.options import Lake as LakeOptions
 from stafeta.config.options import Pipeline
 from stafeta.pipeline.lake import Lake, files
@@ -20,6 +21,7 @@ COLUMNS = ",".join(TABLES["messages"].names)
 def config_of(broker: BrokerProcess, folder: Path, **pipeline: object) -> Config:
     options = {"broker": address(broker), "trigger": 0.0, "grace": 0.0} | pipeline
     return Config(
+        archive=ArchiveOptions(every=0.0),
         lake=LakeOptions(warehouse=str(folder / "lake")),
         pipeline=Pipeline(**options),  # type: ignore[arg-type]
     )

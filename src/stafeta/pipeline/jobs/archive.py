@@ -22,6 +22,8 @@ from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.files import joined
 from stafeta.pipeline.lake.filing import Filing
 from stafeta.pipeline.lake.lake import archived_in
+from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.unused import sweep_now_and_then
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,22 +58,27 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     files = context.stream(
         source=Filing.name(),
         table=lake.table("messages").location(),
+        every=context.config.archive.every,
+        size=context.config.archive.size,
         durable=None,
         startingOffsets=json.dumps(ends) if ends else "earliest",
     )
-    query = context.start(files.writeStream.foreachBatch(archiving(lake)))
+    query = context.start(files.writeStream.foreachBatch(archiving(lake, context.config.compact.keep)))
     keeper = Keeper(lake, pipeline.broker, filters, pipeline.grace, f"{context.checkpoint}/keeper")
     threading.Thread(target=keeper.run, args=(query,), name="stafeta-archive", daemon=True).start()
     return [query]
 
 
-def archiving(lake: Lake) -> "Callable[[DataFrame, int], None]":
+def archiving(lake: Lake, keep: float) -> "Callable[[DataFrame, int], None]":
     """What is done with each micro-batch."""
 
     def archive(batch: "DataFrame", number: int) -> None:
         told = batch.collect()
         ranges = joined((row.topic, row.start, row.stop) for row in told)
         lake.archive_files(batch.sparkSession, sorted({row.url for row in told}), ranges, NAME, number)
+        for name in TABLES:
+            if lake.has(name):
+                sweep_now_and_then(lake.table(name), keep)
 
     return archive
 
