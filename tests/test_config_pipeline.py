@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.config import Alerts, Compact, Config, Deadletter, Lake, Pipeline, Rollup, load
+from stafeta.config import Alerts, Archive, Compact, Config, Deadletter, Lake, Pipeline, Rollup, load
 from stafeta.config.sources import Setting, build, from_assignment
 from stafeta.errors import ConfigError
 
@@ -16,6 +16,7 @@ counts = st.integers(1, 10**14)
 configs = st.builds(
     Config,
     lake=st.builds(Lake, lines, lines | st.just(""), lines),
+    archive=st.builds(Archive, durations, sizes),
     pipeline=st.builds(Pipeline, lines, names, lines | st.just(""), durations, counts, durations),
     rollup=st.builds(
         Rollup, st.lists(durations.filter(bool), min_size=1, max_size=3, unique=True).map(tuple), durations

@@ -44,6 +44,9 @@ warehouse = {lake}
 [pipeline]
 grace = "10s"
 
+[archive]
+every = "2s"
+
 [rollup]
 sizes = ["5s"]
 delay = "2s"

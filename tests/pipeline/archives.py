@@ -12,6 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import stafeta
 from stafeta.config import Config
+from stafeta.config.options import Archive as ArchiveOptions
 from stafeta.config.options import Lake as LakeOptions
 from stafeta.config.options import Pipeline
 from stafeta.names import filters_of
@@ -33,6 +34,7 @@ def config_of(
 ) -> Config:
     options = {"broker": address(broker), "trigger": 0.0, "grace": 0.0} | pipeline
     return Config(
+        archive=ArchiveOptions(every=0.0),
         lake=LakeOptions(warehouse=str(folder / lake), namespace=namespace),
         pipeline=Pipeline(**options),  # type: ignore[arg-type]
     )

@@ -22,6 +22,9 @@ checkpoints = "{folder}/checkpoints"
 trigger = "500ms"
 grace = "5s"
 
+[archive]
+every = "500ms"
+
 [rollup]
 sizes = ["{size}"]
 delay = "5s"

@@ -25,6 +25,7 @@ def configured(broker: BrokerProcess, folder: Path, *settings: str) -> Config:
         f"pipeline.broker={address(broker)}",
         f"lake.warehouse={folder}",
         "pipeline.trigger=100ms",
+        "archive.every=0s",
         *settings,
     ]
     return load(flags=[from_assignment(text, "--set") for text in texts], environment={})

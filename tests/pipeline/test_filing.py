@@ -8,11 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from stafeta.pipeline.connector.options import Reading
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive
+from stafeta.pipeline.lake.filing import FilingStream
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
-from tests.pipeline.queries import connect
+from tests.pipeline.queries import address, connect, published
 
 MIDNIGHT = datetime(2026, 11, 2, tzinfo=UTC)
 
@@ -47,3 +49,37 @@ def test_a_file_is_of_one_day_and_sorted_and_rows_are_as_published(
     assert found.column("timestamp").to_pylist() == times * 2
     assert found.column("counter").to_pylist() == [1, 2, 3, 4, 5, 6] * 2
     assert context.lake.archived() == {"a": [(1, 7)], "b": [(1, 7)]}
+
+
+def test_what_is_small_waits_for_more_but_not_for_ever_and_not_when_it_is_the_last(
+    broker: BrokerProcess,
+) -> None:
+    options = {"broker": address(broker), "subscribe": "#", "maxOffsetsPerTrigger": "1000"}
+    reading = Reading.of(options | {"startingOffsets": "earliest"}, streaming=True)
+
+    def stream(every: float, size: int) -> FilingStream:
+        return FilingStream(reading, "file:///nowhere", every, size)
+
+    def offered(one: FilingStream) -> dict[str, Any]:
+        """What the next micro-batch would have, of all that is there."""
+        found = one.latestOffset({}, one.getDefaultReadLimit())
+        return {name: offset for name, offset in found.items() if name == "a"}
+
+    patient, small, eager, last = (
+        stream(3600, 1 << 20),
+        stream(3600, 500),
+        stream(0, 1 << 20),
+        stream(3600, 1 << 20),
+    )
+    published(broker, a=["1"])
+    last.prepareForTriggerAvailableNow()
+    assert [offered(one) for one in (patient, small, eager, last)] == [{}, {}, {"a": 2}, {"a": 2}]
+    published(broker, a=[str(number) for number in range(99)])
+    assert [offered(one) for one in (patient, small)] == [{}, {"a": 101}]  # so much is not small
+    patient._every = 0.0  # the time is over
+    assert offered(patient) == {"a": 101}
+    patient._every = 3600.0
+    published(broker, a=[str(number) for number in range(900)])
+    assert offered(patient) == {"a": 1001}  # as many as a micro-batch takes
+    for one in (patient, small, eager, last):
+        one.stop()

@@ -30,7 +30,7 @@ def family() -> Iterator[Family]:
 
 def command(broker: BrokerProcess, folder: Path, *arguments: str) -> list[str]:
     run = [sys.executable, "-m", "stafeta", "pipeline", *arguments, "--broker", address(broker)]
-    settings = [f"lake.warehouse={folder / 'lake'}", "pipeline.trigger=200ms"]
+    settings = [f"lake.warehouse={folder / 'lake'}", "pipeline.trigger=200ms", "archive.every=0s"]
     conf = ["spark.driver.memory=512m", f"spark.driver.extraJavaOptions={JVM.format(folder=folder)}"]
     return [
         *run,

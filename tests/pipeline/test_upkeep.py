@@ -236,6 +236,22 @@ def test_slow_readers_beside_a_lake_that_is_compacted_all_the_time(lake: Lake) -
     assert offsets(lake) == {"a": whole(1, 4 + rounds)}
 
 
+def test_whoever_archives_removes_what_is_old_now_and_then(lake: Lake) -> None:
+    for number in range(2):
+        put(lake, 1 + number, 2 + number)
+    old = urls(lake)
+    table = lake.table("messages")
+    assert Merging(table).merge([task.file for task in table.scan().plan_files()])
+    unused.sweep_now_and_then(table, 3600.0)
+    assert all(path(url).exists() for url in old)
+    unused.sweep_now_and_then(table, 0.0)  # too soon
+    assert all(path(url).exists() for url in old)
+    os.utime(path(table.location()) / "upkeep" / "swept", (0, 0))
+    unused.sweep_now_and_then(table, 0.0)
+    assert not any(path(url).exists() for url in old)
+    assert offsets(lake) == {"a": [1, 2]}
+
+
 # --- damage
 
 

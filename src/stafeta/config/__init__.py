@@ -4,6 +4,7 @@ from stafeta.addresses import Address
 from stafeta.config.forms import Keep
 from stafeta.config.options import (
     Alerts,
+    Archive,
     Compact,
     Config,
     Deadletter,
@@ -20,6 +21,7 @@ from stafeta.config.sources import Setting, load
 __all__ = [
     "Address",
     "Alerts",
+    "Archive",
     "Compact",
     "Config",
     "Deadletter",

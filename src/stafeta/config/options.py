@@ -94,6 +94,12 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
+class Archive:
+    every: float = option(10.0, forms.duration(0.0))
+    size: int = option(8 << 20, forms.size(0))
+
+
+@dataclass(frozen=True, slots=True)
 class Rollup:
     sizes: tuple[float, ...] = option((60.0,), forms.durations())
     delay: float = option(10.0, forms.duration(0.0))
@@ -138,6 +144,7 @@ class Config:
     store: Store = field(default_factory=Store)
     lake: Lake = field(default_factory=Lake)
     pipeline: Pipeline = field(default_factory=Pipeline)
+    archive: Archive = field(default_factory=Archive)
     rollup: Rollup = field(default_factory=Rollup)
     alerts: Alerts = field(default_factory=Alerts)
     deadletter: Deadletter = field(default_factory=Deadletter)

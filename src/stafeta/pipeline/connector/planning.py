@@ -22,7 +22,7 @@ FEW: Final = 4  # a planner does not know how many tasks can run side by side
 LEAST: Final = 8 << 20
 MOST: Final = 128 << 20  # as of files (spark.sql.files.maxPartitionBytes)
 OPENING: Final = 256 << 10
-_USUAL: Final = 100  # bytes of a payload, where the broker does not tell
+USUAL: Final = 100  # bytes of a payload, where the broker does not tell
 
 
 class Held(NamedTuple):
@@ -73,7 +73,7 @@ def held(
             edges[ticket["topic"]] = start, ticket["to"]
         for one in json.loads(info.app_metadata)["topics"]:
             known = one["rows"] and one["bytes"] >= 0
-            weight = ROW + (one["bytes"] / one["rows"] if known else _USUAL)
+            weight = ROW + (one["bytes"] / one["rows"] if known else USUAL)
             found[one["topic"]] = Held(one["topic"], one["first"], one["next"], *edges[one["topic"]], weight)
     return dict(sorted(found.items()))
 

@@ -27,10 +27,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from stafeta.errors import DataLoss, NoSuchOffset, StafetaError
+from stafeta.message import ROW
 from stafeta.names import matcher
 from stafeta.pipeline.connector.columns import arrow_schema, check_schema
 from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, Reading
-from stafeta.pipeline.connector.planning import Range, Task, checked, held, tasks
+from stafeta.pipeline.connector.planning import USUAL, Range, Task, checked, held, tasks
 from stafeta.pipeline.connector.telling import each_told, told
 from stafeta.pipeline.spark_log import Checkpoint
 
@@ -63,6 +64,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._silent_since = self._last_batch = time.monotonic()  # for `idleTrigger`
         self._target_time = 0  # when Trigger.AvailableNow has looked; microseconds since 1970
         self._is_closed = False  # its last micro-batch has been
+        self._weight = float(ROW + USUAL)  # about how many bytes a message takes, as of the last micro-batch
         self._turn = 0  # which topics are served first, where there are too many
 
     # --- in the driver
@@ -161,6 +163,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         topics = held(self._broker(), options.filters)
         there = [checked(one, topics.get(one.topic), fail=options.fail_on_data_loss) for one in wanted]
+        rows = sum(one.rows for one in there)
+        if rows:
+            self._weight = sum(one.rows * topics[one.topic].weight for one in there if one.rows) / rows
         parts: list[InputPartition] = []
         parts += tasks(there, topics, options.min_partitions, options.max_records)
         return parts

@@ -22,6 +22,8 @@ from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.files import joined
 from stafeta.pipeline.lake.filing import Filing
 from stafeta.pipeline.lake.ranges import count, united
+from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.unused import sweep_now_and_then
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,11 +49,13 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     files = context.stream(
         source=Filing.name(),
         table=lake.table("messages").location(),
+        every=context.config.archive.every,
+        size=context.config.archive.size,
         durable=None,
         startingOffsets=json.dumps(planned.starts) if planned.starts else "earliest",
     )
     place = checkpoint.fresh(context.checkpoint, keep=_NOTES)
-    writer: Any = files.writeStream.foreachBatch(archiving(lake))
+    writer: Any = files.writeStream.foreachBatch(archiving(lake, context.config.compact.keep))
     query = context.start(writer, checkpoint=place)
     keeper = Keeper(
         lake,
@@ -85,13 +89,16 @@ def _planned(context: Context) -> Plan:
     return plan(topics, known.of(wanted), {cursor.topic for one in before for cursor in one.cursors})
 
 
-def archiving(lake: Lake) -> "Callable[[DataFrame, int], None]":
+def archiving(lake: Lake, keep: float) -> "Callable[[DataFrame, int], None]":
     """What is done with each micro-batch."""
 
     def archive(batch: "DataFrame", number: int) -> None:
         told = batch.collect()
         ranges = joined((row.topic, row.start, row.stop) for row in told)
         lake.archive_files(batch.sparkSession, sorted({row.url for row in told}), ranges, NAME, number)
+        for name in TABLES:
+            if lake.has(name):
+                sweep_now_and_then(lake.table(name), keep)
 
     return archive
 

@@ -4,9 +4,11 @@
    and which offsets are in it. Messages stay in Arrow's batches from the broker to the file; made into rows of Spark's,
    they would take several times as long.
 2. A file is sorted by topic and offset, since a task reads its topics one after the other, in order.
-3. A file that an attempt left behind that failed is told of by nobody, and nobody reads it.
+3. What is small waits for more, for a while: it stays with the broker.
+4. A file that an attempt left behind that failed is told of by nobody, and nobody reads it.
 """
 
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import date, timedelta
@@ -29,7 +31,10 @@ from stafeta.pipeline.lake.tables import TABLES
 
 NAME: Final = "stafeta-files"
 SCHEMA: Final = "url string, topic string, start bigint, stop bigint"
-_TABLE: Final = "table"  # the option: the URL of the table
+TABLE: Final = "table"  # options of its own: the URL of the table,
+EVERY: Final = "every"  # how many seconds messages may wait for others,
+SIZE: Final = "size"  # and how many bytes of them
+_OWN: Final = {TABLE: "", EVERY: "0", SIZE: "0"}
 _ROWS: Final = 250_000  # that a file takes at a time
 _DAY: Final = 86_400_000_000  # microseconds
 _REPEATING: Final = ["topic", "producer", "source", "kind"]
@@ -43,7 +48,7 @@ _compute: Any = pc  # its types do not know all of it
 
 
 class Filing(DataSource):
-    """The options are those of `format("stafeta")`, and `table`."""
+    """The options are those of `format("stafeta")`, and those above."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,22 +59,40 @@ class Filing(DataSource):
 
     @told
     def streamReader(self, schema: StructType) -> "FilingStream | FailedStream":  # noqa: N802
-        options = {name: value for name, value in self.options.items() if name.lower() != _TABLE}
+        options = {name: value for name, value in self.options.items() if name.lower() not in _OWN}
+        own = {name: self.options.get(name, default) for name, default in _OWN.items()}
         try:
-            return FilingStream(Reading.of(options, streaming=True), self.options[_TABLE])
+            return FilingStream(
+                Reading.of(options, streaming=True), own[TABLE], float(own[EVERY]), int(own[SIZE])
+            )
         except StafetaError as error:
             return FailedStream(error)
 
 
 class FilingStream(TopicStream):
-    def __init__(self, options: Reading, table: str) -> None:
+    def __init__(self, options: Reading, table: str, every: float, size: int) -> None:
         super().__init__(options, schema_of(TABLES["messages"].names, decode=False))
         self._table = table
+        self._every = every
+        self._size = size
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if not isinstance(partition, Task):
             return iter(())
         return each_told(self._filed(partition))
+
+    def _is_too_little(self, total: int) -> bool:
+        if self._target is not None:  # what is there is read, and that is all
+            return False
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        most = self._options.max_offsets
+        small = total * self._weight < self._size and (most is None or total < most)
+        if small and now < self._waiting_since + self._every:
+            return True
+        self._waiting_since = None
+        return False
 
     def _filed(self, task: Task) -> "Iterator[pa.RecordBatch]":
         from stafeta.pipeline.connector.reading import batches
@@ -143,7 +166,7 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     if first == last:
         yield first, batch
         return
-    for day in sorted({time // _DAY for time in _compute.unique(times).to_pylist()}):
+    for day in sorted({moment // _DAY for moment in _compute.unique(times).to_pylist()}):
         low, high = day * _DAY, (day + 1) * _DAY
         inside = _compute.and_(_compute.greater_equal(times, low), _compute.less(times, high))
         rows = batch.filter(inside)

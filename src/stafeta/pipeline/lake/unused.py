@@ -10,18 +10,27 @@
 """
 
 import json
+import logging
+import os
 import time
 import uuid
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pyarrow import fs
 from pyiceberg.table import Table
 
 from stafeta.pipeline.lake import archived, files
-from stafeta.pipeline.lake.turns import FOLDER, turn
+from stafeta.pipeline.lake.turns import FOLDER, turn, turn_if_free
 
+_SWEPT: Final = "swept"  # a file that was touched when it was last done
+_LEAST: Final = 60.0  # seconds between two times
 UNDER_WAY: Final = 3600.0  # seconds that a commit takes at the most
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -119,6 +128,24 @@ def sweep(table: Table, keep: float, now: float | None = None) -> Removed:
     files.remove_empty(f"{table.location()}/data", now - UNDER_WAY)
     gone = [listed[url] for url in stale if not url.endswith(".crc")]  # which Hadoop puts beside each
     return Removed(expired, len(gone), sum(gone))
+
+
+def sweep_now_and_then(table: Table, keep: float) -> None:
+    """Does so some times in the time that files are kept, whoever did it last. Nothing that goes wrong here is the
+    caller's concern. Of folders of this machine; for others there is the job compact."""
+    system, path = files.place(f"{table.location()}/{FOLDER}/{_SWEPT}")
+    if not isinstance(system, fs.LocalFileSystem):
+        return
+    try:
+        with suppress(FileNotFoundError):
+            if 0 <= time.time() - os.stat(path).st_mtime < min(max(keep / 4, _LEAST), UNDER_WAY):
+                return
+        with turn_if_free(table.location(), _SWEPT) as mine:
+            if mine:
+                Path(path).touch()
+                sweep(table, keep)
+    except Exception:
+        log.warning("Files of %s that nobody needs are not removed.", table.location(), exc_info=True)
 
 
 def referenced(table: Table) -> set[str]:
