@@ -49,6 +49,7 @@ SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (  # which transformWithState needs
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    "spark.sql.streaming.minBatchesToRetain": "20",  # of 100: each is some files in the checkpoint
     "spark.sql.streaming.stopTimeout": "10s",  # a source that waits for a broker cannot be interrupted
     # It breaks correlated subqueries over a union. (SPARK-59042)
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
@@ -58,6 +59,8 @@ _OWN: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
+    # Each micro-batch has classes of its own, and only a full collection gives back what they took.
+    "spark.cleaner.periodicGC.interval": "5min",
 }
 _LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
