@@ -28,6 +28,7 @@ from stafeta.errors import ConfigError
 from stafeta.pipeline.java import check_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from stafeta.config import Config
@@ -59,6 +60,8 @@ _OWN: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
+    # Some steps of a query have it and others not, each with Python processes of its own.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     # Each micro-batch has classes of its own, and only a full collection gives back what they took.
     "spark.cleaner.periodicGC.interval": "5min",
 }
@@ -129,7 +132,10 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
         builder = SparkSession.builder.master(master)
         for name, value in chosen.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+        if master.startswith("local"):
+            _share_workers(spark.sparkContext)
+        return spark
     except Exception as error:  # noqa: BLE001 - of Spark, py4j or the system
         _end_jvm(0.0)
         raise ConfigError(f"Spark does not start: {_reason(error, words)}") from None
@@ -137,6 +143,18 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
         words.close()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupted)  # which Spark takes
+
+
+def _share_workers(context: "SparkContext") -> None:
+    """Lets functions run in the processes in which sources and sinks do. Spark keeps those apart whose environments
+    differ, and gives sources that it finds by their names this one."""
+    jvm: Any = context._jvm
+    if context.environment.get("PYTHONHASHSEED") == jvm.System.getenv("PYTHONHASHSEED"):
+        del context.environment["PYTHONHASHSEED"]  # which they have anyway
+    spark = jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath()
+    context.environment["PYTHONPATH"] = os.pathsep.join((spark, jvm.System.getenv("PYTHONPATH") or "")).strip(
+        os.pathsep
+    )
 
 
 def python_path() -> str:
