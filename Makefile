@@ -16,7 +16,7 @@ SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.s
 PIPELINE_PAGE := --markdown docs/benchmarks.md --plot-pipeline docs/benchmarks-pipeline.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-failed soak soak-copy soak-pipeline soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
+.PHONY: help install demo test test-failed soak soak-copy soak-pipeline soak-growth soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ soak-copy: $(STAMP) ## Kill everybody who copies topics through Spark 20 times; 
 
 soak-pipeline: $(STAMP) ## Kill everybody who runs the pipeline, for five minutes; ARGS go to the soak
 	@$(BIN)/python -m tests.pipeline.pipeline_soak $(ARGS)
+
+soak-growth: $(STAMP) ## Run archive, rollup and alerts for an hour, and watch what grows; ARGS go to the soak
+	@$(BIN)/python -m tests.pipeline.growth_soak --plot docs/pipeline-growth.svg $(ARGS)
 
 soak-doors: $(STAMP) ## Make and drop connections at every door for ten minutes, and watch what is left; ARGS go to the soak
 	@$(BIN)/python -m tests.doors.soak $(ARGS)

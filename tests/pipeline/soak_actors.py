@@ -148,6 +148,16 @@ def python_workers(driver: Actor, port: int | None = None) -> list[psutil.Proces
     return found
 
 
+def pools(driver: Actor) -> int:
+    """How many daemons Spark has that make processes for tasks."""
+    found = 0
+    for process in below(driver.pid):
+        with suppress(psutil.Error):
+            mother = process.parent()
+            found += _is_daemon(process) and mother is not None and not _is_daemon(mother)
+    return found
+
+
 def kill_a_worker(driver: Actor, port: int | None, chance: random.Random) -> bool:
     """Whether there was one to kill."""
     workers = sorted(python_workers(driver, port), key=lambda process: process.pid)

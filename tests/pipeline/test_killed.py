@@ -30,7 +30,7 @@ from tests.pipeline.pipeline_soak_settings import command, write_settings
 from tests.pipeline.processes import send
 from tests.pipeline.queries import address, payloads
 from tests.pipeline.sessions import IMPORTED_AHEAD, ROOT
-from tests.pipeline.soak_actors import Actor, kill_a_worker, program, python_workers, stored
+from tests.pipeline.soak_actors import Actor, kill_a_worker, pools, program, python_workers, stored
 from tests.pipeline.soak_checks import (
     last_of,
     planned_ends,
@@ -203,6 +203,7 @@ def test_every_message_is_counted_once_though_everybody_is_killed(pipeline: Pipe
     pipeline.wait(lambda: pipeline.told() == [[job, "running"] for job in sorted((*JOBS, *MINE))])
 
     pipeline.wait(lambda: pipeline.rollups() > 0)
+    assert pools(first) == 1, "what jobs do in Python shares its processes"
     family = first.members()
     pipeline.wait_for_more()
     for process in family:

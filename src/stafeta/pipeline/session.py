@@ -28,6 +28,7 @@ from stafeta.errors import ConfigError
 from stafeta.pipeline.java import check_java
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from stafeta.config import Config
@@ -49,6 +50,7 @@ SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (  # which transformWithState needs
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    "spark.sql.streaming.minBatchesToRetain": "20",  # of 100: each is some files in the checkpoint
     "spark.sql.streaming.stopTimeout": "10s",  # a source that waits for a broker cannot be interrupted
     # It breaks correlated subqueries over a union. (SPARK-59042)
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion",
@@ -58,6 +60,10 @@ _OWN: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
+    # Some steps of a query have it and others not, each with Python processes of its own.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    # Each micro-batch has classes of its own, and only a full collection gives back what they took.
+    "spark.cleaner.periodicGC.interval": "5min",
 }
 _LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
@@ -126,7 +132,10 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
         builder = SparkSession.builder.master(master)
         for name, value in chosen.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+        if master.startswith("local"):
+            _share_workers(spark.sparkContext)
+        return spark
     except Exception as error:  # noqa: BLE001 - of Spark, py4j or the system
         _end_jvm(0.0)
         raise ConfigError(f"Spark does not start: {_reason(error, words)}") from None
@@ -134,6 +143,18 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
         words.close()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, interrupted)  # which Spark takes
+
+
+def _share_workers(context: "SparkContext") -> None:
+    """Lets functions run in the processes in which sources and sinks do. Spark keeps those apart whose environments
+    differ, and gives sources that it finds by their names this one."""
+    jvm: Any = context._jvm
+    if context.environment.get("PYTHONHASHSEED") == jvm.System.getenv("PYTHONHASHSEED"):
+        del context.environment["PYTHONHASHSEED"]  # which they have anyway
+    spark = jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath()
+    context.environment["PYTHONPATH"] = os.pathsep.join((spark, jvm.System.getenv("PYTHONPATH") or "")).strip(
+        os.pathsep
+    )
 
 
 def python_path() -> str:
