@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,7 +19,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.connect_server import ConnectServer
-from tests.pipeline.processes import Family, command, send
+from tests.pipeline.processes import Family, below, command, send
 from tests.pipeline.rooms import JOBS, Rooms
 from tests.pipeline.test_cluster import settings
 
@@ -32,9 +32,11 @@ TRIES = 10
 
 
 class Killing:
-    """Kills one process of a family after the other."""
+    """Kills one process of a family after the other. On a cluster, only executors and what they have started: their
+    tasks are repeated, and the driver goes on."""
 
-    def __init__(self, family: Family, seed: int) -> None:
+    def __init__(self, family: Family, seed: int, *, cluster: bool) -> None:
+        self._cluster = cluster
         self.killed: Counter[str] = Counter()
         self._family = family
         self._chance = random.Random(seed)
@@ -52,7 +54,10 @@ class Killing:
 
     def _run(self) -> None:
         while self.killed.total() < KILLS and not self._over.wait(PAUSE):
-            victims = {"worker": self._found(_is_worker), "executor": self._found(_is_executor)}
+            executors = [process for process in self._family.members() if _is_executor(process)]
+            within = [one for executor in executors for one in below(executor.pid)]
+            everybody = within if self._cluster else self._family.members()
+            victims = {"worker": [one for one in everybody if _is_worker(one)], "executor": executors}
             kinds = [kind for kind, found in victims.items() if found]
             if self.killed["executor"] >= EXECUTORS:
                 kinds = [kind for kind in kinds if kind != "executor"]
@@ -60,9 +65,6 @@ class Killing:
                 kind = self._chance.choice(kinds)
                 send(self._chance.choice(victims[kind]), signal.SIGKILL)
                 self.killed[kind] += 1
-
-    def _found(self, wanted: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
-        return [process for process in self._family.members() if wanted(process)]
 
 
 def _is_worker(process: psutil.Process) -> bool:
@@ -103,7 +105,7 @@ def test_jobs_on_a_cluster_whose_workers_die(broker: BrokerProcess, tmp_path: Pa
     chosen = settings(tmp_path / "driver") | patient
     with Cluster(tmp_path / "cluster") as cluster:
         conf = [word for pair in chosen.items() for word in ("--conf", "=".join(pair))]
-        killing = Killing(cluster.family, 16)
+        killing = Killing(cluster.family, 16, cluster=True)
         with killing.meanwhile():
             run_until_content(rooms, cluster.environment(), ("--master", cluster.address, *conf))
     rooms.check()
@@ -115,7 +117,7 @@ def test_jobs_through_connect_whose_workers_die(broker: BrokerProcess, tmp_path:
     rooms = Rooms(broker, tmp_path)
     rooms.publish()
     with ConnectServer(tmp_path / "server", "local[2, 100]") as server:
-        killing = Killing(server.family, 16)
+        killing = Killing(server.family, 16, cluster=False)
         with killing.meanwhile():
             run_until_content(rooms, server.environment(), ("--remote", server.address))
     rooms.check()
