@@ -33,6 +33,7 @@ class Portions:
         self._work: deque[Iterator[object]] = deque()
         self._left = PORTION  # steps, in this turn
         self._next: asyncio.Handle | None = None  # the next turn
+        self._working = False
 
     def do(self, steps: Iterator[object]) -> None:
         """As much as this turn has left is done at once."""
@@ -42,11 +43,16 @@ class Portions:
     def _go_on(self) -> None:
         if self._next is None:
             self._next = self._loop.call_soon(self._turn)
-        while self._work and self._left > 0:
-            taken = sum(1 for _ in islice(self._work[0], self._left))
-            self._left -= taken or 1  # also what has no steps is some work
-            if self._left > 0:
-                self._work.popleft()
+        while self._work and self._left > 0 and not self._working:
+            self._working = True  # a step may have more to be done
+            try:
+                left = self._left
+                taken = sum(1 for _ in islice(self._work[0], left))
+                self._left -= max(taken, 1)  # also what has no steps is some work
+                if taken < left:
+                    self._work.popleft()
+            finally:
+                self._working = False
 
     def _turn(self) -> None:
         self._next = None

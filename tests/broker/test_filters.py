@@ -1,0 +1,164 @@
+"""Filters, which have cursors only where something came: what they wait for, whatever happens before it comes."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from stafeta.broker import Broker, Limits, portions
+from stafeta.examination import examine
+from stafeta.store.memory import MemoryStore
+from stafeta.store.sqlite.folder import DATABASE
+from tests.broker.batches import interleaved
+from tests.broker.stores import FailingMemory, FailingSqlite, run
+from tests.broker.test_feed import publish, received
+from tests.broker.test_subscriptions import fail
+from tests.soundness import assert_sound
+
+
+def test_a_filter_has_no_cursor_until_something_comes_and_holds_that(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        await publish(broker, "a=before", "b=before")
+        subscription = broker.subscribe("c", "#")
+        assert not subscription.cursors
+        await broker.receipt()
+        await broker.close()
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        await publish(broker, "b=1")
+        await broker.collector.collect()
+        await broker.close()
+        assert_sound(tmp_path)
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        subscription = broker.subscription("c", "#")
+        assert [topic.name for topic in subscription.cursors] == ["b"]
+        batches = await broker.fetch(subscription, list(subscription.cursors), 1 << 20)
+        assert interleaved(batches) == ["b=1"]
+        await broker.close()
+
+    run(work())
+
+
+def test_what_comes_in_the_group_of_a_subscription_is_held_from_there_on() -> None:
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        broker.publish("t", b"0", create=True)
+        subscription = broker.subscribe("c", "#")
+        broker.publish("t", b"1")
+        await broker.receipt()
+        assert interleaved(await broker.fetch(subscription, list(subscription.cursors), 1 << 20)) == ["t=1"]
+
+    run(work())
+
+
+def test_a_device_that_comes_back_gets_what_comes_then() -> None:
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        feed = broker.feed("c")
+        feed.subscribe("#", durable=False, lasting=True)
+        await publish(broker, "a=1", "b=1")
+        assert await received(feed) == ["a=1", "b=1"]
+        feed.close()
+        await publish(broker, "a=2", "c=2")
+        feed = broker.feed("c")
+        feed.resume()
+        await publish(broker, "b=3", "a=3", "c=3")
+        assert await received(feed) == ["b=3", "a=3", "c=3"]
+
+    run(work())
+
+
+def test_a_change_that_fails_leaves_a_filter_its_place_also_if_its_client_came_back() -> None:
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        feed = broker.feed("c")
+        feed.subscribe("#", durable=True, lasting=True)
+        await publish(broker, "t=1")
+        feed.subscribe("#", durable=False, lasting=True)
+        feed.close()
+        broker.feed("c").resume()
+        await fail(broker, store)
+        subscription = broker.subscription("c", "#")
+        assert interleaved(await broker.fetch(subscription, list(subscription.cursors), 1 << 20)) == ["t=1"]
+
+    run(work())
+
+
+def test_what_ended_is_let_go_of_in_portions_and_says_nothing_of_what_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before it is forgotten how far a feed was, the client has subscribed again, and has no lag."""
+    monkeypatch.setattr(portions, "PORTION", 1)
+    names = [f"t/{number}" for number in range(50)]
+
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore(), Limits(lag=10))
+        broker.subscribe("other", "#")
+        feed = broker.feed("c")
+        feed.subscribe("#", durable=False)
+        await publish(broker, *[f"{name}=1" for name in names])
+        assert len(await received(feed)) == 50
+        feed.unsubscribe("#")
+        for name in names:
+            for _ in range(20):
+                broker.publish(name, b"missed")
+        feed.subscribe("#", durable=False)
+        await publish(broker, *[f"{name}=2" for name in names])
+        assert feed.lagging is None
+        got: list[str] = []
+        while len(got) < 50:
+            got += interleaved(await feed.read(1 << 20))
+            await asyncio.sleep(0)
+        assert got == [f"{name}=2" for name in names]
+
+    run(work())
+
+
+def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portions, "PORTION", 1)
+    names = [f"t/{number}" for number in range(5)]
+
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        broker = await Broker.open(store)
+        broker.subscribe("other", "#")
+        await publish(broker, *[f"{name}=1" for name in names])
+        subscription = broker.subscribe("c", "#", earliest=True)
+        await broker.receipt()
+        broker.begin_portion(subscription)
+        await broker.receipt()
+        assert subscription.beginning
+        assert len(subscription.cursors) < 5
+        store.crash()
+        assert_sound(tmp_path)
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        subscription = broker.subscription("c", "#")
+        assert not subscription.beginning
+        found = await broker.fetch(subscription, list(subscription.cursors), 1 << 20)
+        assert interleaved(found) == [f"{name}=1" for name in names]
+        await broker.close()
+
+    run(work())
+    assert_sound(tmp_path)
+
+
+def test_check_finds_a_cursor_that_a_filter_should_have(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        broker.subscribe("c", "#")
+        await publish(broker, "t=1")
+        await broker.close()
+
+    run(work())
+    assert_sound(tmp_path)
+    with sqlite3.connect(tmp_path / DATABASE) as database:
+        database.execute("DELETE FROM cursor")
+    database.close()
+    report, _ = examine(tmp_path)
+    assert [finding.sentence for finding in report.findings] == [
+        "Client 'c' has no cursor on 't' for its filter '#', to which messages came since it subscribed."
+    ]
