@@ -23,6 +23,7 @@ from pyiceberg.table.snapshots import Operation
 from stafeta.errors import StoreConflict
 from stafeta.pipeline.lake import catalog, files
 from stafeta.pipeline.lake.files import Ranges
+from stafeta.pipeline.lake.recovery import has_metadata
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.turns import turn
 from stafeta.pipeline.lake.upkeep import after_commit
@@ -62,10 +63,16 @@ class Lake:
     def exists(self) -> bool:
         """Whether there is one already. A catalog that is configured is taken to be there."""
         local = catalog.folder(self.warehouse)
-        return bool(self._name) or (local is not None and (local / catalog.FILE).exists())
+        if self._name or local is None:
+            return bool(self._name)
+        folder = f"{self.warehouse}/{self._namespace}"
+        return (local / catalog.FILE).exists() or any(has_metadata(f"{folder}/{name}") for name in TABLES)
 
     def has(self, name: str) -> bool:
-        return self.exists and self.catalog.table_exists((self._namespace, name))
+        if not self.exists:
+            return False
+        catalog.recovered(self.catalog, self._namespace, name)
+        return self.catalog.table_exists((self._namespace, name))
 
     def table(self, name: str) -> Table:
         """A table as it is now; it is made where it is missing."""
