@@ -15,6 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from stafeta.errors import ConfigError
+from stafeta.pipeline.lake.recovery import recover
 from stafeta.pipeline.lake.storage import LocalFileIO
 from stafeta.pipeline.lake.syncing import make_folders
 from stafeta.pipeline.lake.tables import TABLES
@@ -100,6 +101,7 @@ class _SyncedCatalog(SqlCatalog):
     """What is committed is on the disk."""
 
     def _init_catalog(self) -> None:
+        self.looked: set[tuple[str, str]] = set()  # tables that were compared with their own metadata
         event.listen(self.engine, "connect", _sync)
         super()._init_catalog()
 
@@ -109,8 +111,17 @@ def _sync(connection: Any, _: object) -> None:
     connection.execute("PRAGMA synchronous = EXTRA")
 
 
+def recovered(catalog: Catalog, namespace: str, name: str) -> None:
+    """Lets a catalog that is an SQLite file know what the table's own metadata says: once after it is opened."""
+    if isinstance(catalog, _SyncedCatalog) and (namespace, name) not in catalog.looked:
+        with suppress(PermissionError):  # who only reads cannot mend
+            recover(catalog, namespace, name, f"{catalog.properties['warehouse']}/{namespace}/{name}")
+        catalog.looked.add((namespace, name))
+
+
 def table(catalog: Catalog, namespace: str, name: str) -> Table:
     """A table, which is made where it is missing."""
+    recovered(catalog, namespace, name)
     identifier = (namespace, name)
     try:
         return catalog.load_table(identifier)

@@ -26,6 +26,7 @@ from stafeta.pipeline.lake import archived, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known
 from stafeta.pipeline.lake.catalog import LAKE
 from stafeta.pipeline.lake.ranges import Ranges, count, missing
+from stafeta.pipeline.lake.recovery import has_metadata
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.turns import turn
 from stafeta.pipeline.lake.upkeep import after_commit
@@ -65,10 +66,16 @@ class Lake:
     def exists(self) -> bool:
         """Whether there is one already. A catalog that is configured is taken to be there."""
         local = catalog.folder(self.warehouse)
-        return bool(self._name) or (local is not None and (local / catalog.FILE).exists())
+        if self._name or local is None:
+            return bool(self._name)
+        folder = f"{self.warehouse}/{self._namespace}"
+        return (local / catalog.FILE).exists() or any(has_metadata(f"{folder}/{name}") for name in TABLES)
 
     def has(self, name: str) -> bool:
-        return self.exists and self.catalog.table_exists((self._namespace, name))
+        if not self.exists:
+            return False
+        catalog.recovered(self.catalog, self._namespace, name)
+        return self.catalog.table_exists((self._namespace, name))
 
     def table(self, name: str) -> Table:
         """A table as it is now; it is made where it is missing."""
