@@ -102,7 +102,7 @@ def test_the_command_line_and_the_client_start_without_heavy_imports(command: st
 
 
 def test_spark_tasks_that_file_messages_import_nothing_of_the_lake_that_they_do_not_need() -> None:
-    script = "import sys, stafeta.pipeline.lake.filing; print(*sys.modules)"
+    script = "import sys, stafeta.pipeline.connector.file_source; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert not {name.split(".")[0] for name in done.stdout.split()} & {"pyiceberg", "sqlalchemy"}
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from stafeta.pipeline import checkpoint, disk
 from stafeta.pipeline.connector.columns import schema_of
-from stafeta.pipeline.connector.options import Reading
+from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.stream import TopicStream
 from stafeta.pipeline.spark_log import recover
 from tests.brokers import BrokerProcess
@@ -90,7 +90,7 @@ def write(path: Path, data: bytes) -> None:
 class Noting(TopicStream):
     """Notes what is acknowledged just before it is."""
 
-    def __init__(self, options: Reading, schema: StructType, recorder: Recorder) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, recorder: Recorder) -> None:
         super().__init__(options, schema)
         self.connection = super()._broker()
         acknowledge = self.connection.acknowledge
@@ -115,7 +115,7 @@ def recorded(broker: BrokerProcess, folder: Path) -> Recorder:
         "maxOffsetsPerTrigger": "1",
         "checkpointLocation": str(place),
     }
-    stream = Noting(Reading.of(options, streaming=True), schema_of(("topic",), decode=False), recorder)
+    stream = Noting(ReadOptions.of(options, streaming=True), schema_of(("topic",), decode=False), recorder)
     with stream.connection as connection, recorder.recording():
         connection.publish("hall", ["1", "2"])
         for name in ("", "offsets", "commits", "state"):

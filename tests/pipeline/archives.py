@@ -18,7 +18,7 @@ from stafeta.config.options import Pipeline
 from stafeta.names import filters_of
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.archive import JOB
-from stafeta.pipeline.jobs.archiving.keeper import Keeper
+from stafeta.pipeline.jobs.archiving.retention import RetentionKeeper
 from stafeta.pipeline.lake import Lake, files
 from stafeta.pipeline.lake.archived import ARCHIVED, known_in
 from stafeta.pipeline.lake.tables import TABLES
@@ -98,7 +98,7 @@ class Archiving:
         """What the job does when it has run, if it can: lets the broker go of what is in the lake."""
         pipeline, now = self.config.pipeline, time.time()
         filters, notes = filters_of(pipeline.subscribe), str(self.checkpoint / "keeper")
-        keeper = Keeper(self.lake, pipeline.broker, filters, pipeline.grace, notes)
+        keeper = RetentionKeeper(self.lake, pipeline.broker, filters, pipeline.grace, notes)
         keeper.look(now)
         with stafeta.connect(pipeline.broker, timeout=PATIENCE) as broker:
             keeper.acknowledge(broker, now)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from stafeta.config import Config
 from stafeta.errors import DataLoss
 from stafeta.pipeline import messages
-from stafeta.pipeline.jobs.archiving.keeper import holder
+from stafeta.pipeline.jobs.archiving.retention import holder
 from stafeta.pipeline.jobs.audit import audit
 from stafeta.pipeline.jobs.compact import compact
 from stafeta.pipeline.lake import Lake, archived

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.pipeline.jobs.alerting.judging import joined
+from stafeta.pipeline.jobs.alerting.evaluation import joined
 from stafeta.pipeline.jobs.alerting.packs import packed, unpacked
 
 rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 99), st.none() | st.floats(allow_nan=False)))

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.errors import DataLoss
-from stafeta.pipeline.jobs.archiving.keeper import Keeper, holder
+from stafeta.pipeline.jobs.archiving.retention import RetentionKeeper, holder
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archiving, config_of
 from tests.pipeline.lakes import offsets, whole
@@ -129,8 +129,10 @@ def test_what_is_archived_is_collected_after_the_grace_period_and_not_before(
     def floor() -> int:
         return connection.cursors("#", name=name)["upb/hall"]
 
-    def keeper() -> Keeper:  # a new one for each run of the job
-        return Keeper(lake, archiving.config.pipeline.broker, ["#"], 3600.0, str(tmp_path / "keeper"))
+    def keeper() -> RetentionKeeper:  # a new one for each run of the job
+        return RetentionKeeper(
+            lake, archiving.config.pipeline.broker, ["#"], 3600.0, str(tmp_path / "keeper")
+        )
 
     with connect(forgetful) as connection:
         keeper().look(10_000)
@@ -160,7 +162,9 @@ def test_a_broker_that_is_away_is_told_later(
         connection.hold("#", name=name, start="earliest")
         connection.publish("upb/hall", numbered(1, 5))
     archiving.run()
-    keeper = Keeper(archiving.lake, archiving.config.pipeline.broker, ["#"], 0.0, str(tmp_path / "keeper"))
+    keeper = RetentionKeeper(
+        archiving.lake, archiving.config.pipeline.broker, ["#"], 0.0, str(tmp_path / "keeper")
+    )
     keeper.look(1e10)
     with connect(forgetful) as connection:
         connection.close()

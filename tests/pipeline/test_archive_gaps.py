@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from stafeta.errors import DataLoss
 from stafeta.pipeline import checkpoint
-from stafeta.pipeline.jobs.archiving.keeper import FORMER, Keeper, holder
+from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
 from stafeta.pipeline.jobs.archiving.starts import plan, sentence
 from stafeta.pipeline.jobs.audit import audit
 from stafeta.pipeline.lake import Lake
@@ -63,7 +63,7 @@ def test_gaps_are_filled_and_nothing_behind_one_is_acknowledged(
         archived = Archived(spark, forgetful, config)
         archived.take("a", 1, 4)
         archived.take("a", 6, 9)
-        keeper = Keeper(archiving.lake, address(forgetful), ["#"], 0.0, str(tmp_path / "notes"))
+        keeper = RetentionKeeper(archiving.lake, address(forgetful), ["#"], 0.0, str(tmp_path / "notes"))
         keeper.look(1.0)
         keeper.acknowledge(connection, 2.0)
         assert connection.cursors("#", name=holder(archiving.lake)) == {"a": 4}
@@ -159,7 +159,9 @@ def test_lakes_on_one_broker_let_go_of_nothing_that_another_lacks(
         assert connection.cursors("#", name=holder(one.lake)) == {"a": 6}
         assert connection.cursors("#", name=holder(other.lake)) == {"a": 1}
         for lake in (one.lake, other.lake):  # with the notes of the first
-            keeper = Keeper(lake, address(forgetful), ["#"], 0.0, str(tmp_path / "checkpoint" / "keeper"))
+            keeper = RetentionKeeper(
+                lake, address(forgetful), ["#"], 0.0, str(tmp_path / "checkpoint" / "keeper")
+            )
             keeper.acknowledge(connection, 1e11)
         assert connection.cursors("#", name=holder(other.lake)) == {"a": 1}
     other.run()
@@ -175,8 +177,8 @@ def test_notes_that_are_ahead_of_the_lake_or_of_the_clock_acknowledge_nothing_to
     archived = Archived(spark, broker, config)
     archived.take("a", 1, 4)
 
-    def keeper() -> Keeper:
-        return Keeper(lake, address(broker), ["#"], 100.0, folder)
+    def keeper() -> RetentionKeeper:
+        return RetentionKeeper(lake, address(broker), ["#"], 100.0, folder)
 
     with connect(broker) as connection:
         connection.hold("#", name=holder(lake), start="earliest")

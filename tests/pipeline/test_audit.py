@@ -16,7 +16,7 @@ from stafeta.config import Config
 from stafeta.errors import InvalidName, Unsound
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive, audit
-from stafeta.pipeline.jobs.archiving.keeper import holder
+from stafeta.pipeline.jobs.archiving.retention import holder
 from stafeta.pipeline.jobs.auditing import offsets
 from stafeta.store.sqlite.seals import seal
 from tests.brokers import BrokerProcess

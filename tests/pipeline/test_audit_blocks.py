@@ -69,7 +69,7 @@ class Planted:
         """Topic, what, where and how many."""
         lake, log = self._frame(self._lake), self._frame(self._log)
         bounds = blocks.bounds_frame(self._spark, self.bounds.values())
-        told = blocks.told(blocks.blocks(lake, log, bounds), 10_000)
+        told = blocks.collected(blocks.blocks(lake, log, bounds), 10_000)
         doubtful = [
             (one.topic, one.block) for one in told if one.block is not None and (one.twice or one.unlike)
         ]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from stafeta.config import Config
 from stafeta.config.options import Compact
 from stafeta.pipeline.job import Context
-from stafeta.pipeline.jobs.compact import JOB, Saved, compact, told
+from stafeta.pipeline.jobs.compact import JOB, Saved, compact, summary
 from stafeta.pipeline.lake import Lake, archived, files
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.upkeep import Merging, small
@@ -192,7 +192,7 @@ def test_the_job_tells_what_it_saved(
 
 def test_sizes_are_told_as_people_read_them() -> None:
     one = Saved("dead", 3, 1, 2_500_000, 999, 4, 5, 7_000_000_000)
-    assert told([one]) == (
+    assert summary([one]) == (
         "dead: 3 files of 2.5 MB are 1 of 999 bytes; 4 snapshots and 5 files of 7.0 GB are removed."
     )
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from stafeta.errors import ConfigError
 from stafeta.pipeline.continuous import continuous
-from stafeta.pipeline.outflow import messages
+from stafeta.pipeline.sink_writer import messages
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import connect, payloads, published
 from tests.pipeline.runners import configured, done_once

@@ -3,7 +3,7 @@
 import time
 
 from stafeta.pipeline.connector.columns import schema_of
-from stafeta.pipeline.connector.options import LOOKED, Reading
+from stafeta.pipeline.connector.options import LOOKED, ReadOptions
 from stafeta.pipeline.connector.stream import Offsets, TopicStream
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect, published
@@ -11,7 +11,7 @@ from tests.pipeline.queries import address, connect, published
 
 def stream(broker: BrokerProcess, **options: str) -> TopicStream:
     given = {"broker": address(broker), "subscribe": "#", "startingOffsets": "earliest"} | options
-    return TopicStream(Reading.of(given, streaming=True), schema_of(("topic",), decode=False))
+    return TopicStream(ReadOptions.of(given, streaming=True), schema_of(("topic",), decode=False))
 
 
 def latest(one: TopicStream, start: Offsets) -> Offsets:

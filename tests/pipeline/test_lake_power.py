@@ -18,7 +18,8 @@ from pyiceberg.exceptions import ValidationError
 from sqlalchemy.exc import DatabaseError
 
 from stafeta.errors import StafetaError
-from stafeta.pipeline.lake import Lake, catalog, filing, syncing
+from stafeta.pipeline.connector import file_source as filing
+from stafeta.pipeline.lake import Lake, catalog, syncing
 from tests.faults.power import WAYS, Event, Mark, disk_after, lay
 from tests.faults.recorder import Recorder
 from tests.pipeline.lakes import arrow, offsets, run, settings, whole

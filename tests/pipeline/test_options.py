@@ -5,17 +5,17 @@ import re
 import pytest
 
 from stafeta.errors import ConfigError
-from stafeta.pipeline.connector.options import Reading, Writing
+from stafeta.pipeline.connector.options import ReadOptions, WriteOptions
 
 STREAM = True
 
 
-def reading(streaming: bool = False, /, **options: str) -> Reading:
-    return Reading.of({"subscribe": "upb/hall"} | options, streaming=streaming)
+def reading(streaming: bool = False, /, **options: str) -> ReadOptions:
+    return ReadOptions.of({"subscribe": "upb/hall"} | options, streaming=streaming)
 
 
-def writing(streaming: bool = False, /, **options: str) -> Writing:
-    return Writing.of(options, streaming=streaming)
+def writing(streaming: bool = False, /, **options: str) -> WriteOptions:
+    return WriteOptions.of(options, streaming=streaming)
 
 
 def trouble(streaming: bool = False, /, **options: str) -> str:
@@ -33,7 +33,7 @@ def sink_trouble(streaming: bool = False, /, **options: str) -> str:
 
 def test_a_read_without_subscribe_says_what_to_name() -> None:
     with pytest.raises(ConfigError, match=r"The option 'subscribe' is missing: name a topic or a filter"):
-        Reading.of({}, streaming=False)
+        ReadOptions.of({}, streaming=False)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stafeta.pipeline.connector.options import Address, Place, Reading, Writing
+from stafeta.pipeline.connector.options import Address, ReadOptions, StartOffset, WriteOptions
 from tests.pipeline.test_options import STREAM, reading, writing
 
 SEPTEMBER = 1_788_566_400_000_000  # 2026-09-05T00:00:00Z, in microseconds
@@ -10,20 +10,20 @@ SEPTEMBER = 1_788_566_400_000_000  # 2026-09-05T00:00:00Z, in microseconds
 
 def test_what_is_not_said_is_as_the_page_says() -> None:
     batch, stream = reading(), reading(STREAM)
-    assert (batch.start, batch.end) == (Place("earliest"), Place("latest"))
-    assert stream.start == Place("latest")
+    assert (batch.start, batch.end) == (StartOffset("earliest"), StartOffset("latest"))
+    assert stream.start == StartOffset("latest")
     assert batch.address == Address("grpc://127.0.0.1:8815", 120.0)
     assert (batch.min_partitions, batch.max_records, batch.batch_rows) == (1, None, None)
     assert (stream.max_offsets, stream.min_offsets, stream.max_delay) == (None, None, 900.0)
     assert batch.fail_on_data_loss
     assert not batch.pushdown
     assert (batch.durable, batch.columns, batch.decode) == (None, None, False)
-    assert writing() == Writing(Address(), None, None, None)
+    assert writing() == WriteOptions(Address(), None, None, None)
 
 
 def test_names_are_taken_in_large_and_small_letters() -> None:
-    found = Reading.of({"SUBSCRIBE": "a", "startingoffsets": "Latest", "DeCode": "TRUE"}, streaming=False)
-    assert (found.filters, found.start, found.decode) == (("a",), Place("latest"), True)
+    found = ReadOptions.of({"SUBSCRIBE": "a", "startingoffsets": "Latest", "DeCode": "TRUE"}, streaming=False)
+    assert (found.filters, found.start, found.decode) == (("a",), StartOffset("latest"), True)
 
 
 def test_several_filters_have_commas_between_them() -> None:
@@ -44,20 +44,22 @@ def test_several_filters_have_commas_between_them() -> None:
     ],
 )
 def test_offsets_in_all_their_forms(streaming: bool, text: str, offsets: object) -> None:
-    found = Reading.of({"subscribe": "#", "startingOffsets": text}, streaming=streaming)
+    found = ReadOptions.of({"subscribe": "#", "startingOffsets": text}, streaming=streaming)
     assert found.start.offsets == offsets
     if not streaming:
-        assert Reading.of({"subscribe": "#", "endingOffsets": text}, streaming=False).end.offsets == offsets
+        assert (
+            ReadOptions.of({"subscribe": "#", "endingOffsets": text}, streaming=False).end.offsets == offsets
+        )
 
 
 def test_topics_that_are_not_named_are_at_the_edge() -> None:
-    place = Place({"a": 23})
+    place = StartOffset({"a": 23})
     assert (place.of("a", "earliest"), place.of("b", "earliest"), place.of("b", "latest")) == (
         23,
         "earliest",
         "latest",
     )
-    assert Place("latest").of("b", "earliest") == "latest"
+    assert StartOffset("latest").of("b", "earliest") == "latest"
 
 
 @pytest.mark.parametrize(

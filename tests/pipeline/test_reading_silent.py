@@ -11,7 +11,7 @@ from pyarrow import flight
 
 from stafeta.errors import NoReply
 from stafeta.pipeline.connector.columns import arrow_schema, schema_of
-from stafeta.pipeline.connector.options import Reading
+from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Range, Task
 from stafeta.pipeline.connector.reading import batches
 
@@ -47,7 +47,7 @@ def deaf() -> Iterator[str]:
 @pytest.mark.parametrize("place", ["silent", "deaf"])
 def test_a_task_does_not_wait_for_ever(place: str, request: pytest.FixtureRequest) -> None:
     broker = request.getfixturevalue(place)
-    options = Reading.of({"broker": broker, "subscribe": "t", "timeout": f"{TIMEOUT}s"}, streaming=False)
+    options = ReadOptions.of({"broker": broker, "subscribe": "t", "timeout": f"{TIMEOUT}s"}, streaming=False)
     schema = arrow_schema(schema_of(None, decode=False))
     began = time.monotonic()
     with pytest.raises(NoReply, match="has not answered for 1 s"):

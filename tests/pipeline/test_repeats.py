@@ -13,7 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stafeta.errors import OutOfSequence
-from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.options import WriteOptions
 from stafeta.pipeline.connector.repeats import digest
 from stafeta.pipeline.connector.sink import FORGET_AFTER, BatchSink, _commit, _stage
 from tests.brokers import BrokerProcess
@@ -23,9 +23,9 @@ from tests.waiting import PATIENCE
 OTHER_ROWS = "was written before, with other rows"
 
 
-def options(broker: BrokerProcess, version: int = 0, app: str = "app", **more: str) -> Writing:
+def options(broker: BrokerProcess, version: int = 0, app: str = "app", **more: str) -> WriteOptions:
     named = {"txnAppId": app, "txnVersion": str(version), "topic": "output"}
-    return Writing.of({"broker": address(broker), **named, **more}, streaming=False)
+    return WriteOptions.of({"broker": address(broker), **named, **more}, streaming=False)
 
 
 def parts(*partitions: list[str]) -> Iterator[Iterator[pa.RecordBatch]]:
@@ -152,11 +152,13 @@ def test_labels_outlive_a_broker_that_is_killed(broker: BrokerProcess) -> None:
 
 def test_a_batch_write_without_a_name_is_forgotten_in_time_and_others_are_not(broker: BrokerProcess) -> None:
     put(broker, 1, ["1"])
-    stream = Writing.of({"broker": address(broker), "topic": "output"}, streaming=True)
+    stream = WriteOptions.of({"broker": address(broker), "topic": "output"}, streaming=True)
     _commit(stream, [_stage(stream, "spark/query", 0, next(parts(["2"])), in_order=True)])
     for timeout in ("1h", "1s"):
         plain = BatchSink(
-            Writing.of({"broker": address(broker), "topic": "output", "timeout": timeout}, streaming=False)
+            WriteOptions.of(
+                {"broker": address(broker), "topic": "output", "timeout": timeout}, streaming=False
+            )
         )
         plain.commit([plain.write(next(parts(["3"])))])
     broker.stop()

@@ -16,7 +16,7 @@ from stafeta.config import Config
 from stafeta.errors import ConfigError
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import replay
-from stafeta.pipeline.jobs.replaying.plan import Notebook
+from stafeta.pipeline.jobs.replaying.plan import PlanStore
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect, in_background, numbered, payloads
@@ -155,7 +155,7 @@ def test_a_replay_that_was_stopped_goes_on_where_it_was(
     assert "Replay mine was stopped; --name mine goes on with it.\n" in capsys.readouterr().err
     # Meanwhile the lake's files become others, and an attempt dies between staging and committing.
     stage.archive.replace(stage.archive.rows().orderBy("payload"))
-    plan = Notebook(stage.config.lake.warehouse).read("mine")
+    plan = PlanStore(stage.config.lake.warehouse).read("mine")
     with connect(stage.broker) as connection:
         assert plan is not None
         transaction = connection.transaction(f"spark/replay/mine{plan.producer}")

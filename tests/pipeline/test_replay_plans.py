@@ -17,9 +17,9 @@ from stafeta.errors import ConfigError
 from stafeta.pipeline.jobs.replaying.pace import Clock, chunks
 from stafeta.pipeline.jobs.replaying.plan import (
     ORDER,
-    Notebook,
-    Place,
     Plan,
+    PlanStore,
+    ReplayKey,
     chosen,
     cut,
     measured,
@@ -102,11 +102,11 @@ def test_only_offsets_that_are_archived_are_chosen() -> None:
     assert ranges_of(archived, Request("d", "x")) == {}
 
 
-places = st.builds(Place, st.integers(0, 50), st.sampled_from("ab"), st.integers(1, 50))
+places = st.builds(ReplayKey, st.integers(0, 50), st.sampled_from("ab"), st.integers(1, 50))
 
 
 @given(st.sets(places), st.integers(1, 10_000), st.integers(1, 1000))
-def test_portions_follow_one_another_and_are_all(samples: set[Place], count: int, size: int) -> None:
+def test_portions_follow_one_another_and_are_all(samples: set[ReplayKey], count: int, size: int) -> None:
     cuts, sizes = cut(sorted(samples), count, size)
     assert all(before < after for before, after in pairwise(cuts))
     assert len(sizes) == len(cuts) + 1
@@ -115,19 +115,19 @@ def test_portions_follow_one_another_and_are_all(samples: set[Place], count: int
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
-    notebook = Notebook((tmp_path / "lake").as_uri())
-    assert notebook.read("x") is None
+    plans = PlanStore((tmp_path / "lake").as_uri())
+    assert plans.read("x") is None
     plan = Plan(
         Request("a", "b", 5, None, 1, 7, 2.5, 1.0, True),
         {"a": [(1, 7), (9, 12)]},
-        (Place(6, "a", 3), Place(9, "a", 5)),
+        (ReplayKey(6, "a", 3), ReplayKey(9, "a", 5)),
         (1, 2, 3),
         5,
         "id",
     )
-    notebook.write("x", plan)
-    notebook.write("x", plan)
-    again = notebook.read("x")
+    plans.write("x", plan)
+    plans.write("x", plan)
+    again = plans.read("x")
     assert again == plan
     assert again.producer == plan.producer != replace(plan, lake="other").producer
     assert replace(plan, lake="").producer == ""
@@ -136,7 +136,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "lake" / "replays").iterdir()] == ["x.json"]
     (tmp_path / "lake" / "replays" / "x.json").write_text('{"request": {}')
     with pytest.raises(ConfigError, match=r"x\.json is no plan of a replay; remove it"):
-        notebook.read("x")
+        plans.read("x")
 
 
 def test_portions_of_a_frame_are_its_chosen_rows_in_order(spark: SparkSession) -> None:

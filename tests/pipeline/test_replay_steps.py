@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from stafeta.clients.flight.transaction import Transaction
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import replay
-from stafeta.pipeline.jobs.replaying.plan import Notebook
+from stafeta.pipeline.jobs.replaying.plan import PlanStore
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import numbered, payloads, published
 
 # Where a replay by the clock writes something down: its plan; its messages, unseen; and how far it is, with them.
-STEPS: tuple[tuple[type, str], ...] = ((Notebook, "write"), (Transaction, "write"), (Transaction, "commit"))
+STEPS: tuple[tuple[type, str], ...] = ((PlanStore, "write"), (Transaction, "write"), (Transaction, "commit"))
 
 
 class Killed(BaseException):

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from stafeta.errors import ConfigError
-from stafeta.pipeline.job import MARK, Context, Job, foreign, job
-from stafeta.pipeline.runner.messenger import order
+from stafeta.pipeline.job import MARK, Context, Job, job, without_own_topics
 from stafeta.pipeline.runner.reports import CONTROL, last_reports
+from stafeta.pipeline.runner.status_reporter import order
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import connect, numbered, payloads, published
 from tests.pipeline.runners import configured, done_once, running
@@ -52,7 +52,7 @@ def wrong_column(rows: DataFrame) -> DataFrame:
 def test_what_jobs_write_is_not_foreign(spark: SparkSession) -> None:
     topics = ["a", "rollup/1m/a", "alerts", "dead/x", "rollups", "a/dead"]
     rows = spark.createDataFrame([(topic,) for topic in topics], "topic string")
-    assert [row.topic for row in foreign(rows).collect()] == ["a", "rollups", "a/dead"]
+    assert [row.topic for row in without_own_topics(rows).collect()] == ["a", "rollups", "a/dead"]
 
 
 def test_jobs_share_a_session_and_one_that_fails_does_not_disturb_the_others(

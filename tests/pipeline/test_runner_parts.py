@@ -13,12 +13,12 @@ from stafeta.errors import ConfigError, DataLoss, NoReply
 from stafeta.pipeline.job import Job
 from stafeta.pipeline.jobs import BUILT_IN, find
 from stafeta.pipeline.runner.backoff import Backoff
+from stafeta.pipeline.runner.checkpoint_locks import Lock, checkpoints, local_folder
 from stafeta.pipeline.runner.failures import failure_of
-from stafeta.pipeline.runner.messenger import order, order_in
-from stafeta.pipeline.runner.places import Lock, checkpoints, local_folder
+from stafeta.pipeline.runner.progress_counter import ProgressCounter, lag_of, rows_of
 from stafeta.pipeline.runner.reports import Heard, Report
 from stafeta.pipeline.runner.runner import Locks, check
-from stafeta.pipeline.runner.tally import Tally, lag_of, rows_of
+from stafeta.pipeline.runner.status_reporter import order, order_in
 
 
 def named(name: str, **options: Any) -> Job:
@@ -159,7 +159,7 @@ def test_what_is_no_order_is_passed_over(payload: bytes) -> None:
     assert order_in(order(["a"]).encode()) == ["a"]
 
 
-# --- the tally
+# --- the counter
 
 
 def progress(batch: int, rows: int | None, late: int = 0, run: str = "r") -> dict[str, Any]:
@@ -196,24 +196,29 @@ class Query:
 
 
 def test_each_micro_batch_counts_once_also_those_between_two_looks() -> None:
-    query, tally = Query(), Tally()
-    look: Any = tally.look
+    query, counter = Query(), ProgressCounter()
+    look: Any = counter.look
     assert not look(query)
     query.recentProgress = [progress(4, 10), progress(5, 20, late=1)]
     assert look(query)
-    assert tally.rows_per_second == 10.0
+    assert counter.rows_per_second == 10.0
     query.recentProgress += [progress(6, 5), progress(7, 1, late=2), progress(8, None)]
     assert look(query)
     assert not look(query)
-    assert (tally.batch, tally.rows, tally.observed["late"], tally.rows_per_second) == (7, 36, 33, 0.0)
+    assert (counter.batch, counter.rows, counter.observed["late"], counter.rows_per_second) == (
+        7,
+        36,
+        33,
+        0.0,
+    )
     query.recentProgress += [progress(8, 4), progress(9, None), progress(9, None)]
     assert look(query)
-    assert (tally.batch, tally.rows) == (8, 40)
+    assert (counter.batch, counter.rows) == (8, 40)
     query.recentProgress = [progress(9, None, run="another")]
     assert not look(query)
     query.recentProgress += [progress(9, 3, run="another")]
     assert look(query)
-    assert (tally.batch, tally.rows) == (9, 43)
+    assert (counter.batch, counter.rows) == (9, 43)
 
 
 def test_the_lag_is_what_waits_beyond_what_was_taken() -> None:

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from stafeta.errors import InvalidMessage, InvalidName
-from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.options import WriteOptions
 from stafeta.pipeline.connector.sink import BatchSink
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect, in_background, payloads, told, write
@@ -73,7 +73,7 @@ def test_a_column_that_a_message_cannot_have_is_named(
 
 @pytest.mark.parametrize("column", ["payload", "topic", "kind", "timestamp"])
 def test_a_null_is_an_error_that_names_its_column(broker: BrokerProcess, column: str) -> None:
-    sink = BatchSink(Writing.of({"broker": address(broker)}, streaming=False))
+    sink = BatchSink(WriteOptions.of({"broker": address(broker)}, streaming=False))
     row = {"topic": "nulls", "payload": "1", "kind": "int", "timestamp": EIGHT}
     with pytest.raises(InvalidMessage, match=f"The column {column} has a null in it"):
         sink.write(iter([pa.RecordBatch.from_pylist([row, row | {column: None}])]))
@@ -81,7 +81,7 @@ def test_a_null_is_an_error_that_names_its_column(broker: BrokerProcess, column:
 
 
 def test_a_topic_in_a_row_that_is_no_name_is_told(broker: BrokerProcess) -> None:
-    sink = BatchSink(Writing.of({"broker": address(broker)}, streaming=False))
+    sink = BatchSink(WriteOptions.of({"broker": address(broker)}, streaming=False))
     with pytest.raises(InvalidName, match=r"The topic 'x/\+' has '\+' in it"):
         sink.write(iter([pa.record_batch({"topic": ["x", "x/+"], "value": ["1", "2"]})]))
     assert not topics(broker, "x")

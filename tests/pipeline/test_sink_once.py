@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stafeta.errors import NotStaged
-from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.options import WriteOptions
 from stafeta.pipeline.connector.sink import BatchSink
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import (
@@ -80,7 +80,7 @@ def test_tasks_that_fail_at_first_leave_each_row_once(spark: SparkSession, broke
 
 
 def sink_and_rows(broker: BrokerProcess) -> tuple[BatchSink, Iterator[pa.RecordBatch]]:
-    sink = BatchSink(Writing.of({"broker": address(broker), "topic": "output"}, streaming=False))
+    sink = BatchSink(WriteOptions.of({"broker": address(broker), "topic": "output"}, streaming=False))
     return sink, iter([pa.record_batch({"value": numbered(1, 5)})])
 
 

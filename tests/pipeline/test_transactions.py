@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from stafeta.errors import NotStaged, OutOfSequence
 from stafeta.pipeline.connector import staging
-from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.options import WriteOptions
 from stafeta.pipeline.connector.sink import BatchSink, Staged, _abort, _commit, _stage
 from stafeta.pipeline.connector.source import DefaultSource
 from tests.brokers import BrokerProcess
@@ -26,18 +26,18 @@ def rows(*texts: str) -> Iterator[pa.RecordBatch]:
 
 
 @pytest.fixture
-def options(broker: BrokerProcess) -> Writing:
-    return Writing.of({"broker": address(broker), "topic": "out"}, streaming=True)
+def options(broker: BrokerProcess) -> WriteOptions:
+    return WriteOptions.of({"broker": address(broker), "topic": "out"}, streaming=True)
 
 
-def written(options: Writing, counter: int, *texts: str) -> Staged:
+def written(options: WriteOptions, counter: int, *texts: str) -> Staged:
     staged = _stage(options, "spark/query", counter, rows(*texts), in_order=True)
     _commit(options, [staged])
     return staged
 
 
 def test_a_checkpoint_that_is_older_than_its_topics_is_refused(
-    broker: BrokerProcess, options: Writing
+    broker: BrokerProcess, options: WriteOptions
 ) -> None:
     for counter in range(3):
         written(options, counter, str(counter))
@@ -51,7 +51,7 @@ def test_a_checkpoint_that_is_older_than_its_topics_is_refused(
 
 
 def test_a_batch_whose_rows_were_aborted_meanwhile_is_not_committed(
-    broker: BrokerProcess, options: Writing
+    broker: BrokerProcess, options: WriteOptions
 ) -> None:
     staged = _stage(options, "spark/query", 0, rows("1", "2"), in_order=True)
     _abort(options, [staged])
@@ -60,20 +60,20 @@ def test_a_batch_whose_rows_were_aborted_meanwhile_is_not_committed(
     assert payloads(broker, "out") == []
 
 
-def test_tasks_write_side_by_side(broker: BrokerProcess, options: Writing) -> None:
+def test_tasks_write_side_by_side(broker: BrokerProcess, options: WriteOptions) -> None:
     staged = [_stage(options, "spark/query", 0, rows(text), in_order=True) for text in ("1", "2", "3")]
     _commit(options, staged)
     assert payloads(broker, "out") == ["1", "2", "3"]
 
 
-def test_a_write_may_have_tens_of_thousands_of_tasks(broker: BrokerProcess, options: Writing) -> None:
+def test_a_write_may_have_tens_of_thousands_of_tasks(broker: BrokerProcess, options: WriteOptions) -> None:
     first = _stage(options, "spark/query", 0, rows("1"), in_order=True)
     others = [replace(first, part=token_urlsafe(9), rows=1_000_000) for _ in range(39_999)]
     with pytest.raises(NotStaged):  # which the broker says once it has read the names
         _commit(options, [first, *others])
 
 
-def test_nothing_is_left_of_a_task_at_the_broker(broker: BrokerProcess, options: Writing) -> None:
+def test_nothing_is_left_of_a_task_at_the_broker(broker: BrokerProcess, options: WriteOptions) -> None:
     for counter in range(10):
         written(options, counter, str(counter))
     with connect(broker) as connection:
@@ -100,7 +100,7 @@ def test_a_broker_that_is_killed_between_staging_and_commit_changes_nothing(
     broker: BrokerProcess, *, named: bool
 ) -> None:
     name = {"txnAppId": "app", "txnVersion": "0"} if named else {}
-    sink = BatchSink(Writing.of({"broker": address(broker), "topic": "out", **name}, streaming=False))
+    sink = BatchSink(WriteOptions.of({"broker": address(broker), "topic": "out", **name}, streaming=False))
     staged: list[WriterCommitMessage | None] = []
     for number in range(3):
         staged.append(sink.write(rows(str(number))))
@@ -115,7 +115,7 @@ def test_a_broker_that_is_killed_between_staging_and_commit_changes_nothing(
 
 
 def test_a_broker_that_is_killed_before_a_write_is_given_up_leaves_nothing_of_it(
-    broker: BrokerProcess, options: Writing
+    broker: BrokerProcess, options: WriteOptions
 ) -> None:
     staged = _stage(options, "spark/query", 0, rows("1"), in_order=True)
     broker.restart()
@@ -128,7 +128,7 @@ def test_a_broker_that_is_killed_before_a_write_is_given_up_leaves_nothing_of_it
 
 
 def test_a_broker_that_is_killed_while_a_task_writes_has_each_of_its_rows_once(
-    broker: BrokerProcess, options: Writing, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerProcess, options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging, "PORTION", 1)
 

@@ -105,10 +105,10 @@ def outcome(
         before = spark.createDataFrame(state, windows.PARTS)
         rows = windows.advanced(before, parts, delay=delay, now=now, idle=idle).collect()
         ahead += sum(row["count"] for row in rows if row["size"] == 0)
-        state = [row[:-1] for row in rows if row[windows.FATE] == windows.OPEN]
-        closed += [row[:-1] for row in rows if row[windows.FATE] == windows.CLOSED]
+        state = [row[:-1] for row in rows if row[windows.WINDOW_STATE] == windows.OPEN]
+        closed += [row[:-1] for row in rows if row[windows.WINDOW_STATE] == windows.CLOSED]
         for row in rows:
-            if row[windows.FATE] == windows.LATE:
+            if row[windows.WINDOW_STATE] == windows.LATE:
                 late[row["topic"], row["size"]] += row["count"]
     assert {row[1] for row in state} <= {0}  # the clocks
     made = windows.finished(

@@ -21,7 +21,7 @@ from stafeta.pipeline.jobs import BUILT_IN, find
 from stafeta.pipeline.runner.runner import Locks, Runner, check
 
 if TYPE_CHECKING:
-    from stafeta.pipeline.runner.watch import Watch
+    from stafeta.pipeline.runner.supervisor import JobSupervisor
 
 
 def run(
@@ -101,7 +101,7 @@ def _signals(runner: Runner) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _code(watches: "Sequence[Watch]", caught: Sequence[int]) -> int:
+def _code(watches: "Sequence[JobSupervisor]", caught: Sequence[int]) -> int:
     failures = [watch.failure for watch in watches if watch.failure is not None]
     for failure in failures:
         return exits.REFUSED if failure.error is None else exits.code_of(failure.error)

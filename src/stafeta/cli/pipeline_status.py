@@ -10,8 +10,8 @@ from stafeta.cli import exits, rendering
 from stafeta.config import Config
 from stafeta.errors import ConfigError, NoReply
 from stafeta.pipeline.jobs import BUILT_IN, find
-from stafeta.pipeline.runner.messenger import order
 from stafeta.pipeline.runner.reports import CONTROL, Heard, last_reports
+from stafeta.pipeline.runner.status_reporter import order
 
 if TYPE_CHECKING:
     from stafeta.clients.flight.connection import Connection

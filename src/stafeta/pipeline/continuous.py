@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.names import check_name, filters_of
 from stafeta.pipeline.job import Context, Job, release
-from stafeta.pipeline.outflow import outflow
 from stafeta.pipeline.runner.failures import failure_of
+from stafeta.pipeline.sink_writer import outflow
 from stafeta.pipeline.view import COLUMNS, NUMBERS, READINGS
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@
 2. What a job computes is a pure function of DataFrames beside it, which needs no broker to be tested.
 3. Through Spark Connect the functions of `foreachBatch` run in the server's Python: they take plain values with them,
    never a session, a `Context` or a lock.
-4. Jobs do not read what jobs write: `foreign` leaves it out.
+4. Jobs do not read what jobs write: `without_own_topics` leaves it out.
 """
 
 import logging
@@ -150,12 +150,12 @@ def release(address: str, name: str, wanted: Collection[str]) -> None:
                 broker.unsubscribe(known.filter, name=name)
 
 
-def foreign(frame: "DataFrame") -> "DataFrame":
+def without_own_topics(frame: "DataFrame") -> "DataFrame":
     """The rows of a frame of messages that no job has written."""
     return frame.where(f"NOT topic RLIKE '^({'|'.join(OWN)})(/|$)'")
 
 
-def fitting(frame: "DataFrame") -> "DataFrame":
+def with_valid_topic(frame: "DataFrame") -> "DataFrame":
     """The rows of a frame whose topic a broker takes: names that jobs put something before may have become too long."""
     return frame.where(f"octet_length(topic) <= {MAX_BYTES} AND size(split(topic, '/')) <= {MAX_LEVELS}")
 
@@ -236,7 +236,7 @@ def _piped_through(
         raise ConfigError(f"The job {title!r}: {error}") from None
 
     def start(context: Context) -> "Sequence[StreamingQuery]":
-        from stafeta.pipeline.outflow import outflow
+        from stafeta.pipeline.sink_writer import outflow
 
         rows = context.stream(subscribe, decode=True)
         if into is not None:  # or it would read what it writes

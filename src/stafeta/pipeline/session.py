@@ -208,14 +208,14 @@ def _reason(error: Exception, words: IO[bytes] | None) -> str:
     if words is not None:
         words.seek(0)
         said = [line.strip() for line in words.read().decode(errors="replace").splitlines() if line.strip()]
-    told = [
+    sentences = [
         line
         for line in said
         if not line.startswith(("at ", "...", "WARNING", "Using Spark", "Setting", "To "))
     ]
     first = next(iter(str(error).strip().splitlines()), type(error).__name__)
     exited = "JAVA_GATEWAY_EXITED" in first
-    return _THROWN.sub("", told[-1]) if exited and told else first
+    return _THROWN.sub("", sentences[-1]) if exited and sentences else first
 
 
 def _end_jvm(patience: float) -> None:

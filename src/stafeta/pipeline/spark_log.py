@@ -26,8 +26,8 @@ def looked_at(folder: str, batch: int) -> int | None:
     """When the topics that are not in a micro-batch had nothing more, in microseconds since 1970: its offsets say so
     where it is known, if the stream has an `idleTrigger`."""
     text = checkpoint.content(folder, f"offsets/{batch}") or b""
-    told = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
-    return max((int(one[LOOKED]) for one in told if LOOKED in one), default=None)
+    entries = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
+    return max((int(one[LOOKED]) for one in entries if LOOKED in one), default=None)
 
 
 class Checkpoint:

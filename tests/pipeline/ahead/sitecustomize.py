@@ -15,7 +15,7 @@ _OF_TASKS = (
     "stafeta.pipeline.connector.reading",
     "stafeta.pipeline.connector.sink",
     "stafeta.pipeline.connector.staging",
-    "stafeta.pipeline.lake.filing",
+    "stafeta.pipeline.connector.file_source",
 )
 
 

@@ -77,7 +77,7 @@ class Address:
 
 
 @dataclass(frozen=True)
-class Place:
+class StartOffset:
     """Where reading begins or ends: an edge or offsets by topic, or a time."""
 
     offsets: Edge | Mapping[str, Offset]
@@ -92,11 +92,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     address: Address
     filters: tuple[str, ...]
-    start: Place
-    end: Place
+    start: StartOffset
+    end: StartOffset
     max_offsets: int | None
     min_offsets: int | None
     max_delay: float
@@ -113,12 +113,12 @@ class Reading:
     pushdown: bool
 
     @classmethod
-    def of(cls, options: Mapping[str, str], *, streaming: bool) -> "Reading":
+    def of(cls, options: Mapping[str, str], *, streaming: bool) -> "ReadOptions":
         given = _Given(options, "reading")
         given.refuse(_FOR_BATCH if streaming else _FOR_STREAMS, "batch reads" if streaming else "streams")
         address = _address(given)
         filters = given.take("subscribe", _filters, ())
-        start = Place(
+        start = StartOffset(
             given.take("startingOffsets", _offsets, "latest" if streaming else "earliest"),
             given.take("startingTimestamp", _time),
         )
@@ -126,7 +126,9 @@ class Reading:
             address,
             filters,
             start,
-            Place(given.take("endingOffsets", _offsets, "latest"), given.take("endingTimestamp", _time)),
+            StartOffset(
+                given.take("endingOffsets", _offsets, "latest"), given.take("endingTimestamp", _time)
+            ),
             given.take("maxOffsetsPerTrigger", _positive),
             given.take("minOffsetsPerTrigger", _positive),
             given.take("maxTriggerDelay", parse_duration, 15 * 60.0),
@@ -163,14 +165,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Writing:
+class WriteOptions:
     address: Address
     topic: str | None
     kind: str | None
     transaction: tuple[str, int] | None
 
     @classmethod
-    def of(cls, options: Mapping[str, str], *, streaming: bool) -> "Writing":
+    def of(cls, options: Mapping[str, str], *, streaming: bool) -> "WriteOptions":
         given = _Given(options, "writing")
         if streaming:
             given.refuse(_FOR_WRITES, "batch writes: a stream's sink has its query id and batch id")

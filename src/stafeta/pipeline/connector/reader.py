@@ -8,23 +8,23 @@ from pyspark.sql.types import StructType
 
 from stafeta.errors import NoSuchOffset
 from stafeta.pipeline.connector.columns import arrow_schema, check_schema
-from stafeta.pipeline.connector.options import Offset, Place, Reading
+from stafeta.pipeline.connector.errors import each_plain, plain_errors
+from stafeta.pipeline.connector.options import Offset, ReadOptions, StartOffset
 from stafeta.pipeline.connector.planning import Held, Range, Task, checked, held, tasks
 from stafeta.pipeline.connector.pushdown import Wanted, narrowed
-from stafeta.pipeline.connector.telling import each_told, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 class TopicReader(DataSourceReader):
-    def __init__(self, options: Reading, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema)
         self._options = options
         self._schema = schema
         self.wanted = Wanted()
 
-    @told
+    @plain_errors
     def partitions(self) -> Sequence[InputPartition]:
         options, wanted = self._options, self.wanted
         since = _latest(options.start.time, wanted.since)
@@ -47,19 +47,19 @@ class TopicReader(DataSourceReader):
             return iter(())
         from stafeta.pipeline.connector.reading import batches
 
-        return each_told(batches(self._options, arrow_schema(self._schema), partition, self.wanted))
+        return each_plain(batches(self._options, arrow_schema(self._schema), partition, self.wanted))
 
 
 class NarrowedReader(TopicReader):
     """Takes the filters that Spark pushes, for one query."""
 
-    @told
+    @plain_errors
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self.wanted, rest = narrowed(filters)
         return rest
 
 
-def _range(topic: Held, options: Reading, since: int | None) -> Range:
+def _range(topic: Held, options: ReadOptions, since: int | None) -> Range:
     """What is to be read of a topic, filters on offsets aside."""
     start = _at(options.start, topic, "earliest") if options.start.time is None else topic.start
     stop = _at(options.end, topic, "latest") if options.end.time is None else topic.stop
@@ -74,7 +74,7 @@ def _range(topic: Held, options: Reading, since: int | None) -> Range:
     return there
 
 
-def _at(place: Place, topic: Held, otherwise: Any) -> int:
+def _at(place: StartOffset, topic: Held, otherwise: Any) -> int:
     offset: Offset = place.of(topic.topic, otherwise)
     return {"earliest": topic.first, "latest": topic.next}[offset] if isinstance(offset, str) else offset
 

@@ -24,7 +24,7 @@ from stafeta.columns import Repeats, counting
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
 from stafeta.pipeline.connector.columns import STORED, needed
 from stafeta.pipeline.connector.decoding import decoded
-from stafeta.pipeline.connector.options import Reading
+from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Range, Task, lost
 from stafeta.pipeline.connector.pushdown import Wanted
 
@@ -33,7 +33,7 @@ _KNOWN: Final = frozenset({"topic", "offset"})
 
 
 def batches(
-    options: Reading, schema: pa.Schema, task: Task, wanted: Wanted | None = None
+    options: ReadOptions, schema: pa.Schema, task: Task, wanted: Wanted | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in the columns of the schema."""
     spare_the_collector()

@@ -1,4 +1,4 @@
-"""Writing to topics, each row once.
+"""WriteOptions to topics, each row once.
 
 1. A task puts its rows aside in the broker, as a part of a transaction whose name no other attempt has. The driver
    names the parts of the attempts that count, and makes them visible together.
@@ -19,9 +19,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from stafeta.errors import OutOfSequence, StafetaError
-from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.errors import plain_errors
+from stafeta.pipeline.connector.options import WriteOptions
 from stafeta.pipeline.connector.repeats import QUERY, Label, check_repeat
-from stafeta.pipeline.connector.telling import told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,10 +47,10 @@ class Staged(WriterCommitMessage):
 
 
 class StreamSink(DataSourceStreamArrowWriter):
-    def __init__(self, options: Writing) -> None:
+    def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
-    @told
+    @plain_errors
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:  # type: ignore[override]  # as Spark has it
         context = TaskContext.get()
         query = context and context.getLocalProperty(QUERY)
@@ -59,42 +59,42 @@ class StreamSink(DataSourceStreamArrowWriter):
             raise StafetaError("Spark does not tell the task which query and micro-batch it writes.")
         return _stage(self._options, PRODUCER + query, int(batch), iterator, in_order=True)
 
-    @told
+    @plain_errors
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
         _commit(self._options, messages)
 
-    @told
+    @plain_errors
     def abort(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
         _abort(self._options, messages)
 
 
 class BatchSink(DataSourceArrowWriter):
-    def __init__(self, options: Writing) -> None:
+    def __init__(self, options: WriteOptions) -> None:
         self._options = options
         name, self._counter = options.transaction or (uuid4().hex, 0)
         # As with tables, a name counts for each topic by itself. No topic has the sign in it.
         target = f"#{options.topic}" if options.transaction and options.topic is not None else ""
         self._producer = PRODUCER + name + target
 
-    @told
+    @plain_errors
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Staged:  # type: ignore[override]  # as Spark has it
         label = Label.of_task() if self._options.transaction else None
         return _stage(self._options, self._producer, self._counter, iterator, label=label)
 
-    @told
+    @plain_errors
     def commit(self, messages: "list[WriterCommitMessage | None]") -> None:
         if self._options.transaction:
             _commit_named(self._options, self._options.transaction[0], messages)
         else:
             _commit(self._options, messages, forget_after=_forget_after(self._options))
 
-    @told
+    @plain_errors
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
         _abort(self._options, messages)
 
 
 def _stage(
-    options: Writing,
+    options: WriteOptions,
     producer: str,
     counter: int,
     rows: "Iterator[pa.RecordBatch]",
@@ -122,7 +122,7 @@ def _stage(
 
 
 def _commit(
-    options: Writing, messages: "Sequence[WriterCommitMessage | None]", forget_after: int | None = None
+    options: WriteOptions, messages: "Sequence[WriterCommitMessage | None]", forget_after: int | None = None
 ) -> None:
     staged = [one for one in messages if isinstance(one, Staged)]
     parts = {one.part: one.rows for one in staged if one.rows}
@@ -132,7 +132,7 @@ def _commit(
             transaction.commit(parts, forget_after=forget_after)
 
 
-def _commit_named(options: Writing, name: str, messages: "Sequence[WriterCommitMessage | None]") -> None:
+def _commit_named(options: WriteOptions, name: str, messages: "Sequence[WriterCommitMessage | None]") -> None:
     staged = [one for one in messages if isinstance(one, Staged)]
     label = Label.joined(one.label for one in staged if one.label is not None)
     if not label.rows:
@@ -145,12 +145,12 @@ def _commit_named(options: Writing, name: str, messages: "Sequence[WriterCommitM
             check_repeat(connection, producer, counter, label, name)
 
 
-def _forget_after(options: Writing) -> int:
+def _forget_after(options: WriteOptions) -> int:
     """In seconds: longer than the driver may ask for its commit again, so that it gets the answer it missed."""
     return max(FORGET_AFTER, math.ceil(2 * options.address.timeout))
 
 
-def _abort(options: Writing, messages: "Sequence[WriterCommitMessage | None]") -> None:
+def _abort(options: WriteOptions, messages: "Sequence[WriterCommitMessage | None]") -> None:
     staged = [one for one in messages if isinstance(one, Staged)]
     if staged:
         with options.address.connect() as connection:

@@ -10,8 +10,8 @@ from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
 
 from stafeta.errors import ConfigError, InvalidSchema, StafetaError
 from stafeta.pipeline.connector.columns import schema_of
-from stafeta.pipeline.connector.options import Misplaced, Reading, Writing
-from stafeta.pipeline.connector.telling import told
+from stafeta.pipeline.connector.errors import plain_errors
+from stafeta.pipeline.connector.options import Misplaced, ReadOptions, WriteOptions
 
 if TYPE_CHECKING:
     from stafeta.pipeline.connector.reader import TopicReader
@@ -33,51 +33,51 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "stafeta"
 
-    @told
+    @plain_errors
     def schema(self) -> StructType:
         # Spark asks before it says whether this is to be a stream.
         try:
-            options = Reading.of(self.options, streaming=True)
+            options = ReadOptions.of(self.options, streaming=True)
         except Misplaced:
-            options = Reading.of(self.options, streaming=False)
+            options = ReadOptions.of(self.options, streaming=False)
         return schema_of(options.columns, decode=options.decode)
 
-    @told
+    @plain_errors
     def reader(self, schema: StructType) -> "TopicReader":
         from stafeta.pipeline.connector.reader import NarrowedReader, TopicReader
 
-        options = Reading.of(self.options, streaming=False)
+        options = ReadOptions.of(self.options, streaming=False)
         return (NarrowedReader if options.pushdown else TopicReader)(options, schema)
 
-    @told
+    @plain_errors
     def streamReader(self, schema: StructType) -> "TopicStream | FailedStream":
         from stafeta.pipeline.connector.stream import FailedStream, TopicStream
 
         try:
-            return TopicStream(Reading.of(self.options, streaming=True), schema)
+            return TopicStream(ReadOptions.of(self.options, streaming=True), schema)
         except StafetaError as error:
             return FailedStream(error)
 
-    @told
+    @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> "BatchSink":
         from stafeta.pipeline.connector.sink import BatchSink
 
         if overwrite:
             raise ConfigError("A topic cannot be overwritten, only added to: write with mode('append').")
-        options = Writing.of(self.options, streaming=False)
+        options = WriteOptions.of(self.options, streaming=False)
         check_written(schema, options)
         return BatchSink(options)
 
-    @told
+    @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamSink":
         from stafeta.pipeline.connector.sink import StreamSink
 
-        options = Writing.of(self.options, streaming=True)
+        options = WriteOptions.of(self.options, streaming=True)
         check_written(schema, options)
         return StreamSink(options)
 
 
-def check_written(schema: StructType, options: Writing) -> None:
+def check_written(schema: StructType, options: WriteOptions) -> None:
     """Raise where rows of this schema cannot be messages."""
     names = schema.fieldNames()
     for field in schema.fields:

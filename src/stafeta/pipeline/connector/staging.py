@@ -6,7 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from stafeta.clients.flight.transaction import Transaction
-from stafeta.pipeline.connector.options import Writing
+from stafeta.pipeline.connector.options import WriteOptions
 from stafeta.pipeline.connector.reading import spare_the_collector
 from stafeta.pipeline.connector.repeats import Label
 
@@ -15,7 +15,7 @@ PORTION: Final = 4 << 20
 
 def stage(
     transaction: Transaction,
-    options: Writing,
+    options: WriteOptions,
     part: str,
     rows: Iterator[pa.RecordBatch],
     label: Label | None = None,
@@ -30,7 +30,7 @@ def stage(
     return count, label
 
 
-def labelled(label: Label, options: Writing, rows: Iterator[pa.RecordBatch]) -> Label:
+def labelled(label: Label, options: WriteOptions, rows: Iterator[pa.RecordBatch]) -> Label:
     """The same for rows that are not put aside."""
     for batch in rows:
         label = label.with_rows(_message(batch, options))
@@ -57,7 +57,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batch
 
 
-def _message(batch: pa.RecordBatch, options: Writing) -> pa.RecordBatch:
+def _message(batch: pa.RecordBatch, options: WriteOptions) -> pa.RecordBatch:
     """The columns as the broker knows them, those that the options give for all rows left out."""
     given = {name for name, value in (("topic", options.topic), ("kind", options.kind)) if value is not None}
     names = [name for name in batch.schema.names if name not in given]

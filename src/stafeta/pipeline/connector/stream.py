@@ -30,9 +30,9 @@ from stafeta.errors import DataLoss, NoSuchOffset, StafetaError
 from stafeta.message import ROW
 from stafeta.names import matcher
 from stafeta.pipeline.connector.columns import arrow_schema, check_schema
-from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, Reading
+from stafeta.pipeline.connector.errors import each_plain, plain_errors
+from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, ReadOptions
 from stafeta.pipeline.connector.planning import USUAL, Range, Task, checked, held, tasks
-from stafeta.pipeline.connector.telling import each_told, told
 from stafeta.pipeline.spark_log import Checkpoint
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ Offsets: TypeAlias = dict[str, Any]
 class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of the driver's for as long as the query runs, but for `read`, which tasks call."""
 
-    def __init__(self, options: Reading, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema)
         self._options = options
         self._schema = schema
@@ -69,7 +69,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- in the driver
 
-    @told
+    @plain_errors
     def initialOffset(self) -> Offsets:
         options, place = self._options, self._options.start
         at_the_end = place.time is None and place.offsets == "latest"
@@ -99,12 +99,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
-    @told
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         self._target_time = _now()
         self._target = {name: topic.next for name, topic in self._topics().items()}
 
-    @told
+    @plain_errors
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         began, looked = time.monotonic(), self._target_time or _now()
         self._hold("earliest")
@@ -147,7 +147,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As of the last look: a report is nothing to wait for, or to fail by."""
         return self._latest
 
-    @told
+    @plain_errors
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._checkpoint.sync_plan()
         options = self._options
@@ -170,7 +170,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         parts += tasks(there, topics, options.min_partitions, options.max_records)
         return parts
 
-    @told
+    @plain_errors
     def commit(self, end: Offsets) -> None:
         if self._options.durable is not None:
             self._acknowledge(end, self._topics())
@@ -186,7 +186,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return iter(())
         from stafeta.pipeline.connector.reading import batches
 
-        return each_told(batches(self._options, arrow_schema(self._schema), partition))
+        return each_plain(batches(self._options, arrow_schema(self._schema), partition))
 
     # --- the broker
 
@@ -304,19 +304,19 @@ class FailedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, error: StafetaError) -> None:
         self._error = error
 
-    @told
+    @plain_errors
     def initialOffset(self) -> Offsets:
         raise self._error
 
-    @told
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         raise self._error
 
-    @told
+    @plain_errors
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         raise self._error
 
-    @told
+    @plain_errors
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         raise self._error
 

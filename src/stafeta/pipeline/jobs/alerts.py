@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from stafeta.pipeline.job import Context, Job, foreign
+from stafeta.pipeline.job import Context, Job, without_own_topics
 from stafeta.pipeline.jobs.alerting.rules import Rule, load
-from stafeta.pipeline.runner.tally import OBSERVED
+from stafeta.pipeline.runner.progress_counter import OBSERVED
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,13 +26,13 @@ def alerts(messages: "DataFrame", rules: Sequence[Rule]) -> "DataFrame":
     `alerts`, is how many readings came late, and how many had times that are ahead."""
     from pyspark.sql import functions as f
 
-    from stafeta.pipeline.jobs.alerting import packs, watching
+    from stafeta.pipeline.jobs.alerting import packs, processor
 
     packed = messages.where(concerned(rules)).mapInArrow(packs.packed, packs.SCHEMA)
-    told = packed.groupBy("topic").transformWithState(
-        watching.Watch(tuple(rules)), watching.SCHEMA, "Append", "processingTime"
+    events = packed.groupBy("topic").transformWithState(
+        processor.AlertProcessor(tuple(rules)), processor.SCHEMA, "Append", "processingTime"
     )
-    observed = told.observe(NAME, *(f.coalesce(f.sum(one), f.lit(0)).alias(one) for one in OBSERVED))
+    observed = events.observe(NAME, *(f.coalesce(f.sum(one), f.lit(0)).alias(one) for one in OBSERVED))
     return observed.where("topic IS NOT NULL").select("topic", "payload", f.lit("json").alias("kind"))
 
 
@@ -54,7 +54,7 @@ def concerned(rules: Sequence[Rule]) -> "Column":
 
 def start(context: Context) -> "Sequence[StreamingQuery]":
     rules = load(context.config.alerts.rules)
-    messages = foreign(context.stream(decode=True, columns=COLUMNS))
+    messages = without_own_topics(context.stream(decode=True, columns=COLUMNS))
     writer = alerts(messages, rules).writeStream.format("stafeta").outputMode("append")
     waits = any(rule.kind == "silent_for" for rule in rules) and not context.once
     with _idling(context.spark, waits):

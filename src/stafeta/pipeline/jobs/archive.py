@@ -2,7 +2,7 @@
 
 1. The lake alone says how far it has come: a query begins with a new checkpoint, where the lake lacks something. What
    is read again is not added again.
-2. The broker holds what is not in the lake (`stafeta.pipeline.jobs.archiving.keeper`).
+2. The broker holds what is not in the lake (`stafeta.pipeline.jobs.archiving.retention`).
 3. What is neither in the lake nor in the log ends the job, until it is accepted. Then the lake says so, and nobody asks
    again.
 """
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from stafeta.errors import DataLoss
 from stafeta.names import FLIGHT_PREFIX, filters_of, matcher
 from stafeta.pipeline import checkpoint
+from stafeta.pipeline.connector.file_source import FileSource
 from stafeta.pipeline.job import Context, Job, hold, release
-from stafeta.pipeline.jobs.archiving.keeper import FORMER, Keeper, holder
+from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
 from stafeta.pipeline.jobs.archiving.starts import Plan, plan, sentence
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.files import joined
-from stafeta.pipeline.lake.filing import Filing
 from stafeta.pipeline.lake.ranges import count, united
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.unused import sweep_now_and_then
@@ -45,9 +45,9 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         lake.accept(absent)
     if accepting:
         context.note(**{_ACCEPTED: count(planned.lost)})
-    context.spark.dataSource.register(Filing)
+    context.spark.dataSource.register(FileSource)
     files = context.stream(
-        source=Filing.name(),
+        source=FileSource.name(),
         table=lake.table("messages").location(),
         every=context.config.archive.every,
         size=context.config.archive.size,
@@ -57,7 +57,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     place = checkpoint.fresh(context.checkpoint, keep=_NOTES)
     writer: Any = files.writeStream.foreachBatch(archiving(lake, context.config.compact.keep))
     query = context.start(writer, checkpoint=place)
-    keeper = Keeper(
+    keeper = RetentionKeeper(
         lake,
         pipeline.broker,
         filters_of(pipeline.subscribe),
@@ -93,9 +93,9 @@ def archiving(lake: Lake, keep: float) -> "Callable[[DataFrame, int], None]":
     """What is done with each micro-batch."""
 
     def archive(batch: "DataFrame", number: int) -> None:
-        told = batch.collect()
-        ranges = joined((row.topic, row.start, row.stop) for row in told)
-        lake.archive_files(batch.sparkSession, sorted({row.url for row in told}), ranges, NAME, number)
+        rows = batch.collect()
+        ranges = joined((row.topic, row.start, row.stop) for row in rows)
+        lake.archive_files(batch.sparkSession, sorted({row.url for row in rows}), ranges, NAME, number)
         for name in TABLES:
             if lake.has(name):
                 sweep_now_and_then(lake.table(name), keep)

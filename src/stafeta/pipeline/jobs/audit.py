@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from stafeta.errors import StafetaError, Unsound
 from stafeta.names import FLIGHT_PREFIX, check_filter, filters_of, matcher
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.jobs.archiving.keeper import holder
+from stafeta.pipeline.jobs.archiving.retention import holder
 from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets, stored
 from stafeta.pipeline.jobs.auditing.blocks import Bounds
 from stafeta.pipeline.jobs.auditing.findings import Finding, Report, Tally
@@ -56,7 +56,7 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
 
     wanted = Wanted(filters)
     with connect(config.pipeline.broker) as broker:
-        cursors_told = _Subscriptions.told(broker, wanted)
+        subscriptions_read = _Subscriptions.read(broker, wanted)
         topics = wanted.topics(broker)
         known, archived, wrong = _lake(spark, lake, wanted)
         bounds = {
@@ -74,8 +74,11 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
             count = _offsets(spark, broker, lake, wanted, archived, log, bounds, tally)
             _counters(spark, archived, log, bounds, tally)
         archive = FLIGHT_PREFIX + holder(lake) if lake.has("messages") else ""
-        found = [*wrong, *cursors.standing(cursors_told.subscriptions, known.done, archive, wanted.topic)]
-        found += cursors_told.uncovered(broker, wanted)
+        found = [
+            *wrong,
+            *cursors.standing(subscriptions_read.subscriptions, known.done, archive, wanted.topic),
+        ]
+        found += subscriptions_read.uncovered(broker, wanted)
     return Report(len(bounds), count, (*tally.findings(), *found))
 
 
@@ -100,14 +103,14 @@ class _Subscriptions(NamedTuple):
     after: frozenset[str]
 
     @classmethod
-    def told(cls, broker: "Connection", wanted: Wanted) -> "_Subscriptions":
+    def read(cls, broker: "Connection", wanted: Wanted) -> "_Subscriptions":
         before = frozenset(wanted.topics(broker))
         return cls(before, tuple(broker.subscriptions()), frozenset(wanted.topics(broker)))
 
     def uncovered(self, broker: "Connection", wanted: Wanted) -> list[Finding]:
         found = cursors.covering(*self, wanted.topic)
         if found:
-            again = cursors.covering(*_Subscriptions.told(broker, wanted), wanted.topic)
+            again = cursors.covering(*_Subscriptions.read(broker, wanted), wanted.topic)
             found = [one for one in found if one in again]
         return found
 
@@ -163,7 +166,7 @@ def _offsets(
 ) -> int:
     """Adds what is wrong with offsets and contents; returns how many messages there are."""
     frame = blocks.bounds_frame(spark, bounds.values())
-    found = blocks.told(blocks.blocks(archived, log, frame), MOST + len(bounds))
+    found = blocks.collected(blocks.blocks(archived, log, frame), MOST + len(bounds))
     if len(found) == MOST + len(bounds):
         raise StafetaError(
             f"More than {MOST:,} times 64 offsets are in doubt: look at some of the topics at a time (--topic)."

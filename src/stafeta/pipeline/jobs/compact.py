@@ -62,7 +62,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         for name in TABLES
         if context.lake.has(name) and not context.stopping.is_set()
     ]
-    print(told(saved))  # noqa: T201
+    print(summary(saved))  # noqa: T201
     damaged = [error for one in saved for error in one.damaged]
     if damaged:
         raise Unsound(
@@ -161,7 +161,7 @@ def _size(some: Iterable[DataFile]) -> int:
     return sum(file.file_size_in_bytes for file in some)
 
 
-def told(saved: Sequence[Saved]) -> str:
+def summary(saved: Sequence[Saved]) -> str:
     """What was saved, for people."""
     if not saved:
         return "There is no lake yet."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.names import MAX_BYTES, MAX_LEVELS
 from stafeta.pipeline import checkpoint
-from stafeta.pipeline.job import Context, Job, foreign
+from stafeta.pipeline.job import Context, Job, without_own_topics
 from stafeta.pipeline.jobs import schemas
 from stafeta.pipeline.jobs.schemas import Schema
 from stafeta.pipeline.lake import Lake
@@ -129,7 +129,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     declared = schemas.load(where) if where else ()
     name = f"{NAME}/{checkpoint.identity(context.checkpoint)}"
     burial = Burial(context.lake, context.config.pipeline.broker, name)
-    found = dead(foreign(context.stream(columns=COLUMNS)), declared)
+    found = dead(without_own_topics(context.stream(columns=COLUMNS)), declared)
     return [context.start(found.writeStream.foreachBatch(burial))]
 
 

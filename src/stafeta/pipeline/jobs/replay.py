@@ -21,8 +21,8 @@ from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.auditing.findings import counted
 from stafeta.pipeline.jobs.replaying.pace import Clock, chunks
 from stafeta.pipeline.jobs.replaying.plan import (
-    Notebook,
     Plan,
+    PlanStore,
     chosen,
     cut,
     measured,
@@ -82,9 +82,9 @@ def planned(context: Context, name: str, request: Request) -> Plan | None:
     lake = context.lake
     if not lake.has("messages"):
         raise ConfigError(f"There is nothing in the lake {lake.warehouse}: run the job archive first.")
-    notebook = Notebook(lake.warehouse)
+    plans = PlanStore(lake.warehouse)
     lake.give_id()
-    plan = notebook.read(name)
+    plan = plans.read(name)
     if plan is not None:
         if plan.lake not in ("", lake.id):
             raise ConfigError(f"The replay {name!r} is one of another lake. Give this one another --name.")
@@ -104,8 +104,8 @@ def planned(context: Context, name: str, request: Request) -> Plan | None:
     if request.rate != FULL:
         size = min(PACED, max(1, MEMORY * count // max(1, bytes_)))
     cuts, sizes = cut(sampled(messages, size) if count > size else [], count, size)
-    notebook.write(name, Plan(request, ranges, cuts, sizes, begin, lake.id))
-    return notebook.read(name)  # where another program has begun it too, the last plan counts
+    plans.write(name, Plan(request, ranges, cuts, sizes, begin, lake.id))
+    return plans.read(name)  # where another program has begun it too, the last plan counts
 
 
 class Replay:

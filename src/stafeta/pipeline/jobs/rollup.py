@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import Unsound
 from stafeta.pipeline import checkpoint, spark_log
-from stafeta.pipeline.job import Context, Job, fitting, foreign
+from stafeta.pipeline.job import Context, Job, with_valid_topic, without_own_topics
 from stafeta.pipeline.jobs import windows
 from stafeta.pipeline.lake import Lake
 from stafeta.units import format_duration
@@ -83,16 +83,16 @@ def rolling(rollup: Rollup) -> "Callable[[DataFrame, int], None]":
     def roll(batch: "DataFrame", number: int) -> None:
         done = checkpoint.read(f"{rollup.folder}/{number}", _DONE)
         if done is None:
-            done = _worked_out(rollup, batch, number)
+            done = _compute_batch(rollup, batch, number)
         if done["closed"]:
-            closed = _kept(batch.sparkSession, done, windows.CLOSED)
-            _hand_on(rollup, windows.finished(closed, _labels(done["sizes"])), number)
+            closed = _read_windows(batch.sparkSession, done, windows.CLOSED)
+            _publish_windows(rollup, windows.finished(closed, _labels(done["sizes"])), number)
         checkpoint.remove(f"{rollup.folder}/{number - 1}")
 
     return roll
 
 
-def _worked_out(rollup: Rollup, batch: "DataFrame", number: int) -> dict[str, Any]:
+def _compute_batch(rollup: Rollup, batch: "DataFrame", number: int) -> dict[str, Any]:
     """Sums a batch up, with the windows that were open before; returns what was written down."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
@@ -102,35 +102,40 @@ def _worked_out(rollup: Rollup, batch: "DataFrame", number: int) -> dict[str, An
     before = _before(rollup, number)
     state = spark.createDataFrame([], windows.PARTS)
     if before["open"]:
-        state = _kept(spark, before, windows.OPEN)
+        state = _read_windows(spark, before, windows.OPEN)
     now = round(time.time() * 1e6)
-    parts = windows.parts(foreign(batch), rollup.sizes, now + rollup.delay)
+    parts = windows.parts(without_own_topics(batch), rollup.sizes, now + rollup.delay)
     idle = spark_log.looked_at(rollup.log, number)
     sizes = sorted(
         {*before["sizes"], *rollup.sizes}
     )  # windows of a size that is not wanted any more are still open
-    seen, labels, late = Observation(), _labels(sizes).items(), sf.col(windows.FATE) == windows.LATE
+    seen, labels, late = Observation(), _labels(sizes).items(), sf.col(windows.WINDOW_STATE) == windows.LATE
     rows = windows.advanced(state, parts, delay=rollup.delay, now=now, idle=idle).observe(
         seen,
         sf.sum(sf.when(sf.col("size") == 0, sf.col("count"))).alias(_AHEAD),
-        *(sf.count_if(sf.col(windows.FATE) == fate).alias(fate) for fate in (windows.OPEN, windows.CLOSED)),
+        *(
+            sf.count_if(sf.col(windows.WINDOW_STATE) == one).alias(one)
+            for one in (windows.OPEN, windows.CLOSED)
+        ),
         *(
             sf.sum(sf.when(late & (sf.col("size") == size), sf.col("count"))).alias(name)
             for size, name in labels
         ),
     )
     attempt = f"{rollup.folder}/{number}/{uuid.uuid4().hex}"
-    rows.where(sf.col(windows.FATE) != windows.LATE).write.partitionBy(windows.FATE).parquet(attempt)
+    rows.where(sf.col(windows.WINDOW_STATE) != windows.LATE).write.partitionBy(windows.WINDOW_STATE).parquet(
+        attempt
+    )
     checkpoint.keep(attempt)
-    told = seen.get
+    figures = seen.get
     done = {
         "folder": attempt,
         "sizes": sizes,
-        "open": told[windows.OPEN],
-        "closed": told[windows.CLOSED],
-        "windows": before["windows"] + told[windows.CLOSED],
-        "late": {name: before["late"].get(name, 0) + (told[name] or 0) for _, name in labels},
-        _AHEAD: before.get(_AHEAD, 0) + (told[_AHEAD] or 0),
+        "open": figures[windows.OPEN],
+        "closed": figures[windows.CLOSED],
+        "windows": before["windows"] + figures[windows.CLOSED],
+        "late": {name: before["late"].get(name, 0) + (figures[name] or 0) for _, name in labels},
+        _AHEAD: before.get(_AHEAD, 0) + (figures[_AHEAD] or 0),
     }
     checkpoint.write(f"{rollup.folder}/{number}", _DONE, done)
     checkpoint.write(rollup.folder, _DONE, done)
@@ -141,9 +146,9 @@ def _labels(sizes: Iterable[int]) -> dict[int, str]:
     return {size: format_duration(size / 1e6) for size in sizes}
 
 
-def _kept(spark: "SparkSession", done: Mapping[str, Any], fate: str) -> "DataFrame":
+def _read_windows(spark: "SparkSession", done: Mapping[str, Any], window_state: str) -> "DataFrame":
     """What was written down of a batch."""
-    return spark.read.schema(windows.PARTS).parquet(f"{done['folder']}/{windows.FATE}={fate}")
+    return spark.read.schema(windows.PARTS).parquet(f"{done['folder']}/{windows.WINDOW_STATE}={window_state}")
 
 
 def _before(rollup: Rollup, number: int) -> dict[str, Any]:
@@ -158,7 +163,7 @@ def _before(rollup: Rollup, number: int) -> dict[str, Any]:
     return known
 
 
-def _hand_on(rollup: Rollup, closed: "DataFrame", number: int) -> None:
+def _publish_windows(rollup: Rollup, closed: "DataFrame", number: int) -> None:
     """Windows to the lake, and to topics."""
     rollup.lake.append("rollups", closed, rollup.name, number)
     (
@@ -179,7 +184,7 @@ def published(closed: "DataFrame") -> "DataFrame":
     topic = sf.concat_ws("/", sf.lit(NAME), "size", "topic")
     values = [_finite(name) if kind == "double" else sf.col(name) for name, kind in closed.dtypes]
     payload = sf.to_json(sf.struct(*values), {"timestampFormat": _TIME, "ignoreNullFields": "false"})
-    return fitting(
+    return with_valid_topic(
         closed.select(topic.alias("topic"), payload.alias("payload"), sf.lit("json").alias("kind"))
     )
 

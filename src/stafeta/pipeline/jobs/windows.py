@@ -2,7 +2,7 @@
 
 1. What is known of a window can be merged: readings are summed up where they are, and parts of a window from several
    batches become one. All sizes come from one pass over the readings, in slots that every size is made of.
-2. Each topic has its own clock, the newest time that it has told: one whose backlog is still being read is not late
+2. Each topic has its own clock, the newest time that it has had: one whose backlog is still being read is not late
    because another is ahead. A topic of which nothing waits goes by the time of the day, as far as it takes to close
    what is over: whoever comes back with what it had stored meanwhile is not late.
 3. A time that is ahead of the time of the day by more than `delay` says nothing about it: a topic that tells no other
@@ -31,7 +31,7 @@ PARTS: Final = (
 )
 """Sizes and times are in microseconds; m2 is the sum of the squares of the distances from the mean."""
 
-FATE: Final = "fate"
+WINDOW_STATE: Final = "fate"  # as it is called in checkpoints
 OPEN, CLOSED, LATE = "open", "closed", "late"
 _NAMES: Final = ("topic", "size", "start", "count", "mean", "m2", "min", "max", "first", "last", "sketch")
 # Put together so, and not from sums of squares, the digits of large numbers that differ little are not lost.
@@ -82,19 +82,19 @@ def advanced(
     state: "DataFrame", batch: "DataFrame", *, delay: int, now: int, idle: int | None = None
 ) -> "DataFrame":
     """What comes of a state and the parts of a batch, at the time `now`: windows, each once, and clocks, with the
-    column `fate`. Open rows are the next state; closed and late ones are done with. `idle` is a time at which nothing
-    waited of the topics that are not in the batch."""
+    column `window_state`. Open rows are the next state; closed and late ones are done with. `idle` is a time at
+    which nothing waited of the topics that are not in the batch."""
     rows = state.withColumn("old", sf.lit(True)).unionByName(batch.withColumn("old", sf.lit(False)))
     topic = Window.partitionBy("topic")
     old, clock, end = sf.col("old"), sf.col("size") == 0, sf.col("start") + sf.col("size")
-    told = sf.max(sf.when(clock & ~old, sf.col("start"))).over(topic)
+    newest = sf.max(sf.when(clock & ~old, sf.col("start"))).over(topic)
     before = sf.max(sf.when(clock & old, sf.col("start"))).over(topic)
     here = sf.max(~old).over(topic)
     by_day = sf.when(sf.col("here"), sf.lit(now)).otherwise(sf.lit(idle)).cast("bigint")
     over = sf.max(sf.when(~clock & (end + delay <= by_day), end + delay)).over(topic)
-    clocked = rows.withColumns({"before": before, "told": told, "here": here}).withColumns(
+    clocked = rows.withColumns({"before": before, "newest": newest, "here": here}).withColumns(
         {
-            "now": sf.greatest("before", sf.coalesce("told", over)),
+            "now": sf.greatest("before", sf.coalesce("newest", over)),
             "late": sf.coalesce(~old & ~clock & (end <= sf.col("before") - delay), sf.lit(False)),
             "window": sf.when(~clock, sf.col("start")),
         }
@@ -110,13 +110,13 @@ def advanced(
         sf.kll_merge_agg_double("sketch").alias("sketch"),
     )
     past = sf.col("window") + sf.col("size") <= sf.col("now") - delay
-    fate = sf.when(sf.col("late"), LATE).when(past, CLOSED).otherwise(OPEN)
+    window_state = sf.when(sf.col("late"), LATE).when(past, CLOSED).otherwise(OPEN)
     return (
         together.withColumn("sum", sf.expr(_SUM))
-        .withColumns({"start": sf.coalesce("window", "now"), FATE: fate})
+        .withColumns({"start": sf.coalesce("window", "now"), WINDOW_STATE: window_state})
         .withColumns({name: sf.col(f"sum.{name}") for name in ("count", "mean", "m2")})
         .withColumn("count", sf.when(clock, sf.coalesce("ahead", sf.lit(0))).otherwise(sf.col("count")))
-        .select(*_NAMES, FATE)
+        .select(*_NAMES, WINDOW_STATE)
     )
 
 

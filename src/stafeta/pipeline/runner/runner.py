@@ -15,10 +15,10 @@ from stafeta.config import Config
 from stafeta.errors import ConfigError
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.runner.backoff import Backoff
-from stafeta.pipeline.runner.messenger import Messenger
-from stafeta.pipeline.runner.places import Lock, checkpoints, local_folder
+from stafeta.pipeline.runner.checkpoint_locks import Lock, checkpoints, local_folder
 from stafeta.pipeline.runner.reports import Report
-from stafeta.pipeline.runner.watch import PATIENCE, Watch
+from stafeta.pipeline.runner.status_reporter import StatusReporter
+from stafeta.pipeline.runner.supervisor import PATIENCE, JobSupervisor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,11 +75,11 @@ class Runner:
         self._config = config
         self._jobs = jobs
         self._tell = tell
-        self._messenger = Messenger(config.pipeline.broker, self.stop)
+        self._messenger = StatusReporter(config.pipeline.broker, self.stop)
         self._stopped_at: float | None = None
         place, turn = checkpoints(config), threading.Lock()
         self.watches = [
-            Watch(
+            JobSupervisor(
                 job,
                 Context(spark, config, job.name, f"{place}/{job.name}", once, arguments or {}),
                 self.id,
@@ -90,7 +90,7 @@ class Runner:
             for job in jobs
         ]
 
-    def run(self, meanwhile: Callable[[], None] = lambda: None) -> list[Watch]:
+    def run(self, meanwhile: Callable[[], None] = lambda: None) -> list[JobSupervisor]:
         """Runs the jobs until all have ended; `meanwhile` is called now and then."""
         with Locks(self._config, self._jobs):
             self._messenger.start()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from stafeta.pipeline.jobs.alerting.judging import Readings
+from stafeta.pipeline.jobs.alerting.evaluation import Readings
 
 SCHEMA: Final = "topic string, offsets binary, times binary, numbers binary"
 _NAMES: Final = [column.split()[0] for column in SCHEMA.split(", ")]

@@ -57,7 +57,7 @@ class Rule:
 
     @cached_property
     def mark(self) -> str:
-        """The same for rules that judge alike."""
+        """The same for rules that evaluate alike."""
         said = (self.kind, self.limits, self.hysteresis, self.lasting, self.window)
         return blake2s(repr(said).encode(), digest_size=6).hexdigest()
 

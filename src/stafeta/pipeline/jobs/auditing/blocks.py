@@ -135,7 +135,7 @@ def unarchived(log: "DataFrame", bounds: "DataFrame") -> "DataFrame":
     return _with(log, bounds).where(f"offset >= log_from AND offset < log_to AND NOT ({_SHARED[_LOG]})")
 
 
-def told(frame: "DataFrame", most: int) -> list[Block]:
+def collected(frame: "DataFrame", most: int) -> list[Block]:
     """At most so many blocks; those of what is right first."""
     found = frame.orderBy(sf.col("block").isNotNull(), "topic", "block").limit(most).collect()
     return [Block(*row) for row in found]

@@ -1,4 +1,4 @@
-"""What an audit has found wrong, and how it is told."""
+"""What an audit has found wrong, and how it is printed."""
 
 import json
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ class Report(NamedTuple):
 
     def json(self) -> list[str]:
         """An object a line: what was found, and at the end what was looked at."""
-        told: list[dict[str, object]] = [
+        objects: list[dict[str, object]] = [
             {
                 "check": one.check,
                 "topic": one.topic,
@@ -70,7 +70,7 @@ class Report(NamedTuple):
             }
             for one in self.findings
         ]
-        told.append(
+        objects.append(
             {
                 "topics": self.topics,
                 "messages": self.messages,
@@ -78,7 +78,7 @@ class Report(NamedTuple):
                 "sound": not self.findings,
             }
         )
-        return [json.dumps(one, ensure_ascii=False) for one in told]
+        return [json.dumps(one, ensure_ascii=False) for one in objects]
 
 
 class Tally:

@@ -27,7 +27,7 @@ ORDER: Final = ("timestamp", "topic", "offset")
 SAMPLES: Final = 20  # for each portion that is cut
 
 
-class Place(NamedTuple):
+class ReplayKey(NamedTuple):
     """A place in the order of a replay; the time is in microseconds since 1970."""
 
     time: int
@@ -40,7 +40,7 @@ class Plan:
     request: Request
     ranges: dict[str, list[tuple[int, int]]]
     """The offsets of each topic."""
-    cuts: tuple[Place, ...]
+    cuts: tuple[ReplayKey, ...]
     """Where all portions but the first begin."""
     sizes: tuple[int, ...]
     """About how many messages each portion has; all of them together exactly."""
@@ -66,7 +66,7 @@ class Plan:
     def portions(self) -> int:
         return len(self.cuts) + 1
 
-    def edges(self, portion: int) -> tuple[Place | None, Place | None]:
+    def edges(self, portion: int) -> tuple[ReplayKey | None, ReplayKey | None]:
         """Where a portion begins and ends."""
         return (
             self.cuts[portion - 1] if portion else None,
@@ -80,19 +80,19 @@ class Plan:
         return self.request.since if low is None else low.time, until if high is None else high.time
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> "Plan":
+    def of(cls, stored: Mapping[str, Any]) -> "Plan":
         """What was written down with `asdict`."""
         return cls(
-            Request(**told["request"]),
-            {topic: [(start, stop) for start, stop in runs] for topic, runs in told["ranges"].items()},
-            tuple(Place(*one) for one in told["cuts"]),
-            tuple(told["sizes"]),
-            told["begin"],
-            told.get("lake", ""),
+            Request(**stored["request"]),
+            {topic: [(start, stop) for start, stop in runs] for topic, runs in stored["ranges"].items()},
+            tuple(ReplayKey(*one) for one in stored["cuts"]),
+            tuple(stored["sizes"]),
+            stored["begin"],
+            stored.get("lake", ""),
         )
 
 
-class Notebook:
+class PlanStore:
     """Where the plans of replays are kept: `replays` in the lake's warehouse."""
 
     def __init__(self, warehouse: str) -> None:
@@ -101,8 +101,8 @@ class Notebook:
     def read(self, name: str) -> Plan | None:
         """The plan of a replay that has begun."""
         try:
-            told = checkpoint.read(self._folder, f"{name}.json")
-            return None if told is None else Plan.of(told)
+            stored = checkpoint.read(self._folder, f"{name}.json")
+            return None if stored is None else Plan.of(stored)
         except (KeyError, TypeError, ValueError):
             raise ConfigError(
                 f"{self._folder}/{name}.json is no plan of a replay; remove it, or choose another --name."
@@ -151,17 +151,17 @@ def measured(messages: "DataFrame") -> tuple[int, int, int]:
     return int(count), int(begin or 0), int(bytes_)
 
 
-def sampled(messages: "DataFrame", size: int) -> list[Place]:
+def sampled(messages: "DataFrame", size: int) -> list[ReplayKey]:
     """Places in the order of messages, some for each portion of this size."""
     some = messages.select(*ORDER).sample(min(1.0, SAMPLES / size))
-    return sorted(Place(*row) for row in some.select(sf.unix_micros("timestamp"), *ORDER[1:]).collect())
+    return sorted(ReplayKey(*row) for row in some.select(sf.unix_micros("timestamp"), *ORDER[1:]).collect())
 
 
-def cut(samples: Sequence[Place], count: int, size: int) -> tuple[tuple[Place, ...], tuple[int, ...]]:
+def cut(samples: Sequence[ReplayKey], count: int, size: int) -> tuple[tuple[ReplayKey, ...], tuple[int, ...]]:
     """Parts so many messages into portions of about this size: where all but the first begin, and about how many each
     has."""
     portions = -(-count // size)
-    cuts: list[Place] = []
+    cuts: list[ReplayKey] = []
     ends: list[int] = []
     for number in range(1, portions):
         at = number * len(samples) // portions
@@ -172,7 +172,7 @@ def cut(samples: Sequence[Place], count: int, size: int) -> tuple[tuple[Place, .
     return tuple(cuts), tuple(stop - start for start, stop in pairwise(edges))
 
 
-def portion(messages: "DataFrame", low: Place | None, high: Place | None) -> "DataFrame":
+def portion(messages: "DataFrame", low: ReplayKey | None, high: ReplayKey | None) -> "DataFrame":
     """The messages from one place up to, not including, another, in order."""
     if low is not None:  # the time alone is what files are skipped by
         messages = messages.where((sf.col("timestamp") >= _time(low.time)) & (_key() >= _literal(low)))
@@ -195,7 +195,7 @@ def _key() -> "Column":
     return sf.struct(*ORDER)
 
 
-def _literal(place: Place) -> "Column":
+def _literal(place: ReplayKey) -> "Column":
     return sf.struct(
         _time(place.time).alias("timestamp"),
         sf.lit(place.topic).alias("topic"),

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from stafeta.pipeline.connector.options import Reading
+from stafeta.pipeline.connector.file_source import FileSourceStream
+from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive
-from stafeta.pipeline.lake.filing import FilingStream
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
 from tests.pipeline.queries import address, connect, published
@@ -55,12 +55,12 @@ def test_what_is_small_waits_for_more_but_not_for_ever_and_not_when_it_is_the_la
     broker: BrokerProcess,
 ) -> None:
     options = {"broker": address(broker), "subscribe": "#", "maxOffsetsPerTrigger": "1000"}
-    reading = Reading.of(options | {"startingOffsets": "earliest"}, streaming=True)
+    reading = ReadOptions.of(options | {"startingOffsets": "earliest"}, streaming=True)
 
-    def stream(every: float, size: int) -> FilingStream:
-        return FilingStream(reading, "file:///nowhere", every, size)
+    def stream(every: float, size: int) -> FileSourceStream:
+        return FileSourceStream(reading, "file:///nowhere", every, size)
 
-    def offered(one: FilingStream) -> dict[str, Any]:
+    def offered(one: FileSourceStream) -> dict[str, Any]:
         """What the next micro-batch would have, of all that is there."""
         found = one.latestOffset({}, one.getDefaultReadLimit())
         return {name: offset for name, offset in found.items() if name == "a"}

@@ -7,7 +7,7 @@ import orjson
 
 from stafeta.errors import InvalidName
 from stafeta.names import check_name
-from stafeta.pipeline.jobs.alerting.judging import Event
+from stafeta.pipeline.jobs.alerting.evaluation import Event
 
 PREFIX: Final = "alerts"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -19,10 +19,19 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from stafeta.pipeline.jobs.alerting.judging import Judgement, State, due, dump, expire, joined, judge, load
+from stafeta.pipeline.jobs.alerting.evaluation import (
+    Evaluation,
+    State,
+    due,
+    dump,
+    evaluate,
+    expire,
+    joined,
+    load,
+)
+from stafeta.pipeline.jobs.alerting.messages import payload_of, topic_of
 from stafeta.pipeline.jobs.alerting.packs import unpacked
 from stafeta.pipeline.jobs.alerting.rules import Rule
-from stafeta.pipeline.jobs.alerting.telling import payload_of, topic_of
 
 SCHEMA: Final = "topic string, payload string, late bigint, ahead bigint"
 """Alerts; and rows without a topic, which say how many readings came late, and how many had times that are ahead."""
@@ -30,7 +39,7 @@ SCHEMA: Final = "topic string, payload string, late bigint, ahead bigint"
 _STATE: Final = StructType([StructField("state", BinaryType())])
 
 
-class Watch(StatefulProcessor):
+class AlertProcessor(StatefulProcessor):
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
 
@@ -44,7 +53,7 @@ class Watch(StatefulProcessor):
         stored = self._state.get()
         state = State() if stored is None else load(bytes(stored[0]))
         now = timerValues.getCurrentProcessingTimeInMs()
-        judgement = judge(rules, state, joined(map(unpacked, rows)), now)
+        judgement = evaluate(rules, state, joined(map(unpacked, rows)), now)
         return self._done(topic, rules, judgement)
 
     def handleExpiredTimer(  # noqa: N802
@@ -66,7 +75,7 @@ class Watch(StatefulProcessor):
     def close(self) -> None:
         pass
 
-    def _done(self, topic: str, rules: Sequence[Rule], judgement: Judgement) -> Iterator[Row]:
+    def _done(self, topic: str, rules: Sequence[Rule], judgement: Evaluation) -> Iterator[Row]:
         """Keeps the state, and tells what has come of it."""
         state = judgement.state
         deadline = due(rules, state)

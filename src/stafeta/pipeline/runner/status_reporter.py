@@ -28,7 +28,7 @@ _PATIENCE: Final = 5.0
 _FAREWELL: Final = 3.0
 
 
-class Messenger:
+class StatusReporter:
     """A thread with a connection of its own. `obey` is called there, with the names of jobs to stop; none means all."""
 
     def __init__(self, address: str, obey: Callable[[list[str]], None]) -> None:
@@ -40,7 +40,7 @@ class Messenger:
         self._waiting: dict[tuple[str, str], Report] = {}
         self._sent: dict[str, tuple[float, Report]] = {}  # the last one of each job, and when
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="stafeta-messenger", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="stafeta-reporter", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.runner.backoff import Backoff
 from stafeta.pipeline.runner.failures import Failure, failure_of
+from stafeta.pipeline.runner.progress_counter import ProgressCounter
 from stafeta.pipeline.runner.queries import activate, batch_of, begins, interrupt, is_done, mark
 from stafeta.pipeline.runner.reports import Report, moment
-from stafeta.pipeline.runner.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -40,7 +40,7 @@ class _Stopped(Exception):
     """It is to stop before it has begun."""
 
 
-class Watch:
+class JobSupervisor:
     """Runs a job. `tell` gets each report; it must be quick, and may be called from any thread. Jobs that share a
     `turn` begin one after the other."""
 
@@ -61,7 +61,7 @@ class Watch:
         self._turn = turn or threading.Lock()
         self._report = Report(job.name, since=moment(), runner=runner)
         self._told = 0.0
-        self._tally = Tally()
+        self._tally = ProgressCounter()
         self._stopping = context.stopping
         self._tag = f"job-{job.name}"
         self._thread = threading.Thread(target=self._run, name=self._tag, daemon=True)
@@ -219,12 +219,12 @@ class Watch:
     # --- reports
 
     def _done(self) -> dict[str, Any]:
-        tally = self._tally
+        counter = self._tally
         return {
-            "batch": tally.batch,
-            "rows": tally.rows,
-            "rows_per_second": round(tally.rows_per_second, 1),
-            "lag": tally.lag,
+            "batch": counter.batch,
+            "rows": counter.rows,
+            "rows_per_second": round(counter.rows_per_second, 1),
+            "lag": counter.lag,
         }
 
     def _change(self, state: str, error: str = "", wait: float | None = None) -> None:

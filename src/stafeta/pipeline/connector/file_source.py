@@ -5,7 +5,7 @@
    they would take several times as long.
 2. A file is sorted by topic and offset, since a task reads its topics one after the other, in order.
 3. What is small waits for more, for a while: it stays with the broker.
-4. A file that an attempt left behind that failed is told of by nobody, and nobody reads it.
+4. A file that a failed attempt left behind is named by nobody, and nobody reads it.
 """
 
 import time
@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 from stafeta.errors import StafetaError
 from stafeta.pipeline.connector.columns import arrow_schema, schema_of
-from stafeta.pipeline.connector.options import Reading
+from stafeta.pipeline.connector.errors import each_plain, plain_errors
+from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Task
 from stafeta.pipeline.connector.stream import FailedStream, TopicStream
-from stafeta.pipeline.connector.telling import each_told, told
 from stafeta.pipeline.lake.files import create, runs
 from stafeta.pipeline.lake.tables import TABLES
 
@@ -47,7 +47,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {  # as SCHEMA has them
 _compute: Any = pc  # its types do not know all of it
 
 
-class Filing(DataSource):
+class FileSource(DataSource):
     """The options are those of `format("stafeta")`, and those above."""
 
     @classmethod
@@ -57,20 +57,20 @@ class Filing(DataSource):
     def schema(self) -> str:
         return SCHEMA
 
-    @told
-    def streamReader(self, schema: StructType) -> "FilingStream | FailedStream":  # noqa: N802
+    @plain_errors
+    def streamReader(self, schema: StructType) -> "FileSourceStream | FailedStream":
         options = {name: value for name, value in self.options.items() if name.lower() not in _OWN}
         own = {name: self.options.get(name, default) for name, default in _OWN.items()}
         try:
-            return FilingStream(
-                Reading.of(options, streaming=True), own[TABLE], float(own[EVERY]), int(own[SIZE])
+            return FileSourceStream(
+                ReadOptions.of(options, streaming=True), own[TABLE], float(own[EVERY]), int(own[SIZE])
             )
         except StafetaError as error:
             return FailedStream(error)
 
 
-class FilingStream(TopicStream):
-    def __init__(self, options: Reading, table: str, every: float, size: int) -> None:
+class FileSourceStream(TopicStream):
+    def __init__(self, options: ReadOptions, table: str, every: float, size: int) -> None:
         super().__init__(options, schema_of(TABLES["messages"].names, decode=False))
         self._table = table
         self._every = every
@@ -79,7 +79,7 @@ class FilingStream(TopicStream):
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if not isinstance(partition, Task):
             return iter(())
-        return each_told(self._filed(partition))
+        return each_plain(self._filed(partition))
 
     def _is_too_little(self, total: int) -> bool:
         if self._target is not None:  # what is there is read, and that is all

@@ -21,7 +21,7 @@ OBSERVED: Final = ("late", "ahead")
 
 
 @dataclass
-class Tally:
+class ProgressCounter:
     batch: int = -1
     rows: int = 0
     observed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OBSERVED, 0))
@@ -51,14 +51,14 @@ class Tally:
         if number <= seen:
             return False
         self._seen[run] = number
-        told = [last] if _worked(last) and number == seen + 1 else query.recentProgress
-        new = [one for one in told if _worked(one) and seen < int(one["batchId"]) <= number]
+        reports = [last] if _worked(last) and number == seen + 1 else query.recentProgress
+        new = [one for one in reports if _worked(one) and seen < int(one["batchId"]) <= number]
         self.add(name, new)
         return bool(new)
 
-    def add(self, name: str, told: Sequence[Mapping[str, Any]]) -> None:
+    def add(self, name: str, reports: Sequence[Mapping[str, Any]]) -> None:
         """Takes in micro-batches of a query."""
-        for one in told:
+        for one in reports:
             self.batch = max(self.batch, int(one["batchId"]))
             self.rows += _rows(one)
             late = sum(int(part["numRowsDroppedByWatermark"]) for part in one["stateOperators"])
@@ -103,20 +103,20 @@ def lag_of(source: Mapping[str, Any]) -> int:
     return sum(max(0, offset - end.get(topic, 0)) for topic, offset in latest.items())
 
 
-def _offsets(told: object) -> dict[str, int]:
+def _offsets(offsets: object) -> dict[str, int]:
     """Next offsets by topic, of a source of ours; of others nothing."""
-    return {topic: offset for topic, offset in _plain(told).items() if isinstance(offset, int)}
+    return {topic: offset for topic, offset in _plain(offsets).items() if isinstance(offset, int)}
 
 
-def _new_topics(told: object) -> dict[str, int]:
+def _new_topics(offsets: object) -> dict[str, int]:
     """Where the topics begin that a micro-batch is the first to read."""
-    new = _plain(told).get(NEW_TOPICS, {})
+    new = _plain(offsets).get(NEW_TOPICS, {})
     return new if isinstance(new, dict) else {}
 
 
-def _plain(told: object) -> dict[str, Any]:
+def _plain(offsets: object) -> dict[str, Any]:
     try:
-        plain = json.loads(told) if isinstance(told, str) else told
+        plain = json.loads(offsets) if isinstance(offsets, str) else offsets
     except ValueError:
         return {}
     return plain if isinstance(plain, dict) else {}

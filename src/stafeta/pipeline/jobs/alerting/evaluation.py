@@ -7,7 +7,7 @@
    one of `TOLERANCE` ago.
 4. Of a rule and a topic, raised and cleared alternate, raised first. A reading that is neither beyond the limit nor far
    enough on this side of it (hysteresis) leaves things as they are.
-5. Readings may come in any number of batches: what is told is the same, and what is remembered is bounded.
+5. Readings may come in any number of batches: the events are the same, and what is remembered is bounded.
 6. Silence is counted on the clock of the one who reads, from the batch in which the last message was read. When a
    deadline is noticed more than `TOLERANCE` late, the reader was away: the whole time is waited once more, and only
    once.
@@ -85,18 +85,18 @@ class State:
     standings: dict[str, Standing] = field(default_factory=dict)
 
 
-class Judgement(NamedTuple):
+class Evaluation(NamedTuple):
     state: State
     events: list[Event]
     late: int = 0
     ahead: int = 0
 
 
-def judge(rules: Sequence[Rule], state: State, readings: Readings, now: int) -> Judgement:
+def evaluate(rules: Sequence[Rule], state: State, readings: Readings, now: int) -> Evaluation:
     """What comes of new readings, which are read at `now` (milliseconds)."""
     readings = readings.where(readings.offsets > state.offset)
     if not len(readings.offsets):
-        return Judgement(_of_these(rules, state), [])
+        return Evaluation(_of_these(rules, state), [])
     state = _caught_up(rules, state, now)
     ahead = readings.times > (now + TOLERANCE) * 1000
     least = (now - TOLERANCE) * 1000 if ahead.all() else readings.times[~ahead].min()
@@ -111,15 +111,15 @@ def judge(rules: Sequence[Rule], state: State, readings: Readings, now: int) -> 
         if rule.kind == "silent_for":
             standing, found = _heard(rule, standing, readings, now)
         else:
-            standing, found = _judged(rule, standing, values)
+            standing, found = _evaluated(rule, standing, values)
         standings[rule.name] = standing
         events += found
     events.sort(key=lambda event: event.offset)
     after = State(int(readings.offsets[-1]), int(newest[-1]), state.timer, standings)
-    return Judgement(after, events, int(np.count_nonzero(~in_time)), int(np.count_nonzero(ahead)))
+    return Evaluation(after, events, int(np.count_nonzero(~in_time)), int(np.count_nonzero(ahead)))
 
 
-def expire(rules: Sequence[Rule], state: State, now: int) -> Judgement:
+def expire(rules: Sequence[Rule], state: State, now: int) -> Evaluation:
     """What comes of the clock alone."""
     state = _of_these(rules, state)
     events = []
@@ -132,7 +132,7 @@ def expire(rules: Sequence[Rule], state: State, now: int) -> Judgement:
         else:
             standings[rule.name] = Standing(rule.mark, now * 1000)
             events.append(Event(rule, True, state.offset, now * 1000, None))
-    return Judgement(replace(state, standings=standings), events)
+    return Evaluation(replace(state, standings=standings), events)
 
 
 def due(rules: Sequence[Rule], state: State) -> int | None:
@@ -175,7 +175,7 @@ def _caught_up(rules: Sequence[Rule], state: State, now: int) -> State:
 
 
 def _of_these(rules: Sequence[Rule], state: State) -> State:
-    """The state without what is known of rules that are gone, or judge otherwise now."""
+    """The state without what is known of rules that are gone, or evaluate otherwise now."""
     known = {rule.name: _standing(rule, state) for rule in rules if rule.name in state.standings}
     return replace(state, standings=known)
 
@@ -212,14 +212,14 @@ WITHIN: Final = 0
 BETWEEN: Final = -1
 
 
-def _judged(rule: Rule, standing: Standing, values: Readings) -> tuple[Standing, list[Event]]:
+def _evaluated(rule: Rule, standing: Standing, values: Readings) -> tuple[Standing, list[Event]]:
     if not len(values.offsets):
         return standing, []
     sides, memory = _sides(rule, standing.memory, values)
     raised, beyond = standing.raised, standing.beyond
     events = []
 
-    def told(raising: bool, row: int, since: int | None = None) -> Event:
+    def event(raising: bool, row: int, since: int | None = None) -> Event:
         value = float(values.numbers[row])
         return Event(rule, raising, int(values.offsets[row]), int(values.times[row]), value, since)
 
@@ -232,10 +232,10 @@ def _judged(rule: Rule, standing: Standing, values: Readings) -> tuple[Standing,
                 row = _lasted(sides, values.times, first, end, beyond + round(rule.lasting * 1e6))
                 if row is not None:
                     raised = int(values.times[row])
-                    events.append(told(True, row))
+                    events.append(event(True, row))
         else:
             if raised is not None:
-                events.append(told(False, first, raised))
+                events.append(event(False, first, raised))
             raised = beyond = None
     return Standing(rule.mark, raised, None if raised is not None else beyond, memory), events
 

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 @contextmanager
-def plainly() -> Generator[None]:
+def translating_errors() -> Generator[None]:
     """An error of Stafeta's that leaves this has no traceback around it in Spark: its sentence says what to do.
 
     Spark looks at this variable when it hands the error on, and ends the process then, so nothing else is changed.
@@ -25,18 +25,18 @@ def plainly() -> Generator[None]:
         raise
 
 
-def told(method: Callable[_P, _T]) -> Callable[_P, _T]:
+def plain_errors(method: Callable[_P, _T]) -> Callable[_P, _T]:
     """The same for all of a method."""
 
     @wraps(method)
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        with plainly():
+        with translating_errors():
             return method(*args, **kwargs)
 
     return wrapped
 
 
-def each_told(rows: Iterator[_T]) -> Iterator[_T]:
+def each_plain(rows: Iterator[_T]) -> Iterator[_T]:
     """The same for what is made while it is gone through."""
-    with plainly():
+    with translating_errors():
         yield from rows

@@ -36,7 +36,7 @@ def holder(lake: Lake) -> str:
     return f"{FORMER}/{lake.id}" if lake.id else FORMER
 
 
-class Keeper:
+class RetentionKeeper:
     """Acknowledges what has been in the lake for long enough."""
 
     def __init__(self, lake: Lake, broker: str, filters: Sequence[str], grace: float, folder: str) -> None:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.pipeline.jobs.alerting.judging import (
+from stafeta.pipeline.jobs.alerting.evaluation import (
     TOLERANCE,
+    Evaluation,
     Event,
-    Judgement,
     Readings,
     State,
     due,
     dump,
+    evaluate,
     expire,
     joined,
-    judge,
     load,
 )
 from stafeta.pipeline.jobs.alerting.rules import Rule
@@ -59,15 +59,15 @@ def values(*numbers: float, first: int = 1) -> Readings:
 
 def judged(
     rules: Sequence[Rule], *batches: Readings, state: State | None = None, now: int = 50_000
-) -> Judgement:
+) -> Evaluation:
     """What comes of batches; the state is kept as bytes between them."""
     state, late, ahead = state or State(), 0, 0
     events: list[Event] = []
     for batch in batches:
-        found = judge(rules, load(dump(state)), batch, now)
+        found = evaluate(rules, load(dump(state)), batch, now)
         state, events, late = found.state, events + found.events, late + found.late
         ahead += found.ahead
-    return Judgement(state, events, late, ahead)
+    return Evaluation(state, events, late, ahead)
 
 
 def told(events: list[Event]) -> list[tuple[bool, int]]:
@@ -110,7 +110,7 @@ def test_raised_and_cleared_alternate_and_raised_comes_first(found: list[tuple[i
 def test_what_comes_again_changes_nothing(found: list[tuple[int, float, float]], data: st.DataObject) -> None:
     once = judged(VALUED, readings(found))
     begin = data.draw(st.integers(0, len(found)))
-    again = judge(VALUED, once.state, readings(found[begin:]), 2000)
+    again = evaluate(VALUED, once.state, readings(found[begin:]), 2000)
     assert again == (once.state, [], 0, 0)
 
 
@@ -132,7 +132,7 @@ def test_a_state_is_the_same_after_it_was_kept_and_stays_small(
     found: list[tuple[int, float, float]],
 ) -> None:
     rules = (*VALUED, GONE)
-    state = judge(rules, State(), readings(found), 50_000).state
+    state = evaluate(rules, State(), readings(found), 50_000).state
     assert load(dump(state)) == state
     assert len(dump(state)) < 4000
 
@@ -241,7 +241,7 @@ def test_a_topic_all_of_whose_times_are_ahead_goes_by_the_clock() -> None:
     events: list[Event] = []
     for step in range(6):
         second = NOW + step
-        found = judge([rule], state, readings([(step + 1, second + 3_000, 99.0)]), round(second * 1000))
+        found = evaluate([rule], state, readings([(step + 1, second + 3_000, 99.0)]), round(second * 1000))
         state, events = found.state, events + found.events
         assert (found.late, found.ahead) == (0, 1)
     assert told(events) == [(True, 4)]
@@ -280,7 +280,7 @@ def test_what_is_known_of_a_rule_that_is_gone_is_dropped() -> None:
 
 
 def test_silence_is_raised_once_and_cleared_by_the_next_message() -> None:
-    heard = judge([GONE], State(), values(1, 2), 1000)
+    heard = evaluate([GONE], State(), values(1, 2), 1000)
     assert not heard.events
     assert due([GONE], heard.state) == 61_000
     assert expire([GONE], heard.state, 60_999).events == []
@@ -288,20 +288,20 @@ def test_silence_is_raised_once_and_cleared_by_the_next_message() -> None:
     assert silent.events == [Event(GONE, True, 2, 61_500_000, None)]
     assert due([GONE], silent.state) is None
     assert expire([GONE], silent.state, 999_000).events == []
-    back = judge([GONE], silent.state, values(float("nan"), 4, first=3), 70_000)
+    back = evaluate([GONE], silent.state, values(float("nan"), 4, first=3), 70_000)
     assert back.events == [Event(GONE, False, 3, 3 * SECOND, None, 61_500_000)]
     assert due([GONE], back.state) == 130_000
 
 
 def test_a_late_reading_breaks_silence() -> None:
-    silent = expire([GONE], judge([GONE], State(), values(1, first=9), 1000).state, 61_000)
-    back = judge([GONE], silent.state, readings([(10, 2.0, 1.0)]), 70_000)
+    silent = expire([GONE], evaluate([GONE], State(), values(1, first=9), 1000).state, 61_000)
+    back = evaluate([GONE], silent.state, readings([(10, 2.0, 1.0)]), 70_000)
     assert back.late == 1
     assert told(back.events) == [(False, 10)]
 
 
 def test_after_an_absence_the_whole_time_is_waited_once_more_and_only_once() -> None:
-    heard = judge([GONE], State(), values(1), 1000)
+    heard = evaluate([GONE], State(), values(1), 1000)
     away = 61_000 + TOLERANCE + 1
     back = expire([GONE], heard.state, away)
     assert not back.events
@@ -310,7 +310,7 @@ def test_after_an_absence_the_whole_time_is_waited_once_more_and_only_once() -> 
 
 
 def test_a_rule_about_silence_that_changes_waits_for_the_next_message() -> None:
-    heard = judge([GONE], State(), values(1), 1000)
+    heard = evaluate([GONE], State(), values(1), 1000)
     sooner = Rule("gone", "#", "silent_for", (5.0,))
     assert due([sooner], expire([sooner], heard.state, 30_000).state) is None
-    assert due([sooner], judge([sooner], heard.state, values(1, first=2), 30_000).state) == 35_000
+    assert due([sooner], evaluate([sooner], heard.state, values(1, first=2), 30_000).state) == 35_000
