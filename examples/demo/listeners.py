@@ -10,7 +10,7 @@ from examples.demo.fleet import CYCLE
 from stafeta.clients.devices import Subscriber
 from stafeta.errors import NoReply
 
-_GLANCE: Final = 0.2
+_POLL_INTERVAL: Final = 0.2
 _FAREWELL: Final = 2.0
 
 
@@ -60,7 +60,7 @@ class Listener:
                 with suppress(NoReply):  # the broker is away: again in a moment
                     self._listen(began)
             self.is_there = False
-            self._closed.wait(_GLANCE)
+            self._closed.wait(_POLL_INTERVAL)
 
     def _listen(self, began: float) -> None:
         with Subscriber(self.name, *self._place) as subscriber:
@@ -68,7 +68,7 @@ class Listener:
             self.is_there = True
             first = True
             while not self._closed.is_set() and self._wanted(began):
-                deliveries = subscriber.receive(_GLANCE)
+                deliveries = subscriber.receive(_POLL_INTERVAL)
                 if deliveries is None:
                     return
                 self.got.update(delivery.topic for delivery in deliveries)

@@ -12,7 +12,7 @@ from stafeta.config import load
 from stafeta.errors import StafetaError
 from stafeta.pipeline import Lake
 
-_GLANCE: Final = 1.0
+_POLL_INTERVAL: Final = 1.0
 HELD: Final = tuple(f"pipeline/{job}" for job in ("archive", "rollup", "alerts"))
 _COLUMNS: Final = list(Message._fields)
 
@@ -69,7 +69,7 @@ class Watcher:
             log.debug("%s: %s", filter_, error)
 
     def _measure(self) -> None:
-        while not self._closed.wait(_GLANCE):
+        while not self._closed.wait(_POLL_INTERVAL):
             try:
                 shelf = self.shelf()
             except StafetaError as error:

@@ -50,7 +50,7 @@ from tests.pipeline.soak_actors import Actor, kill_a_worker, program, stored
 from tests.pipeline.soak_checks import last_of, wrong_confirmations
 from tests.waiting import PATIENCE, wait_until
 
-_GLANCE = 0.2  # seconds between two looks at the broker, which has other things to do
+_POLL_INTERVAL = 0.2  # seconds between two looks at the broker, which has other things to do
 _OPEN = 7.0  # seconds after which a window is over, by its size and the delay
 
 
@@ -122,7 +122,7 @@ class Soak:
         }
         if moment in look:
             before = look[moment]()
-            self._wait(lambda: look[moment]() != before, pause=_GLANCE if moment == "visible" else 0.0)
+            self._wait(lambda: look[moment]() != before, pause=_POLL_INTERVAL if moment == "visible" else 0.0)
 
     def _version(self) -> str:
         """The lake's newest version."""
@@ -189,7 +189,7 @@ class Soak:
         self.sensors.check()
         return True
 
-    def _wait(self, condition: Callable[[], bool], pause: float = _GLANCE) -> None:
+    def _wait(self, condition: Callable[[], bool], pause: float = _POLL_INTERVAL) -> None:
         def come() -> bool:
             if self._is_well() and condition():
                 return True

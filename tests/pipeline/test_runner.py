@@ -140,7 +140,7 @@ def test_a_job_that_fails_again_and_again_ends_what_was_to_be_done_once(
 ) -> None:
     run = done_once(spark, configured(broker, tmp_path), marked(always_fails))
     assert run.states("always-fails")[-1] == "failed"
-    assert run.runner.watches[0].failure is not None
+    assert run.runner.supervisors[0].failure is not None
     assert run.last("always-fails").restarts == 3
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stafeta.clients.flight.connection import Connection
 
 _PATIENCE: Final = 5.0
-_GLANCE: Final = 0.2
+_POLL_INTERVAL: Final = 0.2
 _WORDS: Final = 3  # the columns that are no numbers
 
 
@@ -112,7 +112,7 @@ def _wait(broker: "Connection", runners: dict[str, str], timeout: float) -> None
                 "micro-batch may be on the way: ask again, or end the runner's process."
             )
         if left:
-            time.sleep(_GLANCE)
+            time.sleep(_POLL_INTERVAL)
 
 
 def _connected(config: Config) -> "Connection":

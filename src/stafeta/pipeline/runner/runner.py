@@ -23,7 +23,7 @@ from stafeta.pipeline.runner.supervisor import PATIENCE, JobSupervisor
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_GLANCE: Final = 0.1
+_POLL_INTERVAL: Final = 0.1
 _LEAVING: Final = PATIENCE + 25.0  # seconds after which a job that does not stop is left to itself
 
 
@@ -78,7 +78,7 @@ class Runner:
         self._messenger = StatusReporter(config.pipeline.broker, self.stop)
         self._stopped_at: float | None = None
         place, turn = checkpoints(config), threading.Lock()
-        self.watches = [
+        self.supervisors = [
             JobSupervisor(
                 job,
                 Context(spark, config, job.name, f"{place}/{job.name}", once, arguments or {}),
@@ -95,23 +95,23 @@ class Runner:
         with Locks(self._config, self._jobs):
             self._messenger.start()
             try:
-                for watch in self.watches:
-                    watch.start()
-                while any(not watch.ended for watch in self.watches) and not self._too_late():
+                for supervisor in self.supervisors:
+                    supervisor.start()
+                while any(not supervisor.ended for supervisor in self.supervisors) and not self._too_late():
                     meanwhile()
-                    time.sleep(_GLANCE)
-                for watch in self.watches:
-                    watch.join(_GLANCE)
+                    time.sleep(_POLL_INTERVAL)
+                for supervisor in self.supervisors:
+                    supervisor.join(_POLL_INTERVAL)
             finally:
                 self._messenger.close()
-        return self.watches
+        return self.supervisors
 
     def stop(self, names: Sequence[str] = ()) -> None:
         """Asks jobs to stop, or all; returns at once. May be repeated, and be called from any thread."""
-        asked = [watch for watch in self.watches if not names or watch.job.name in names]
-        for watch in asked:
-            watch.stop()
-        if self._stopped_at is None and len(asked) == len(self.watches):
+        asked = [supervisor for supervisor in self.supervisors if not names or supervisor.job.name in names]
+        for supervisor in asked:
+            supervisor.stop()
+        if self._stopped_at is None and len(asked) == len(self.supervisors):
             self._stopped_at = time.monotonic()
 
     def _too_late(self) -> bool:

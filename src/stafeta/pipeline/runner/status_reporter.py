@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stafeta.pipeline")
 
-_GLANCE: Final = 0.5  # seconds between looks at the orders
-_PULSE: Final = 3.0  # … between two reports of a job that has not ended
+_POLL_INTERVAL: Final = 0.5  # seconds between looks at the orders
+_HEARTBEAT: Final = 3.0  # … between two reports of a job that has not ended
 _PATIENCE: Final = 5.0
 _FAREWELL: Final = 3.0
 
@@ -63,12 +63,12 @@ class StatusReporter:
         while True:
             with self._changed:
                 if not self._waiting and not self._closed:
-                    self._changed.wait(_GLANCE)
+                    self._changed.wait(_POLL_INTERVAL)
                 reports, self._waiting = list(self._waiting.values()), {}
                 closed = self._closed
             try:
                 self._deliver(reports or self._due())
-                if not closed and time.monotonic() >= looked + _GLANCE:
+                if not closed and time.monotonic() >= looked + _POLL_INTERVAL:
                     looked = time.monotonic()
                     self._follow_orders()
             except StafetaError as error:
@@ -78,7 +78,7 @@ class StatusReporter:
                     latest = {report.job: report for report in (*reports, *self._waiting.values())}
                     self._waiting = {(report.job, report.state): report for report in latest.values()}
                     if not closed:
-                        self._changed.wait(_GLANCE)
+                        self._changed.wait(_POLL_INTERVAL)
             if closed:
                 self._hang_up()
                 return
@@ -90,7 +90,7 @@ class StatusReporter:
 
     def _due(self) -> list[Report]:
         """What goes again."""
-        before = time.monotonic() - _PULSE
+        before = time.monotonic() - _HEARTBEAT
         return [report for at, report in self._sent.values() if at < before and not report.ended]
 
     def _follow_orders(self) -> None:

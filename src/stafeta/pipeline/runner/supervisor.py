@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("stafeta.pipeline")
 
 PATIENCE: Final = 10.0
-_GLANCE: Final = 0.2  # seconds between looks at the queries
-_BREATH: Final = 1.0  # … between reports of micro-batches
-_PULSE: Final = 3.0  # … between reports of nothing
+_POLL_INTERVAL: Final = 0.2  # seconds between looks at the queries
+_REPORT_INTERVAL: Final = 1.0  # … between reports of micro-batches
+_HEARTBEAT: Final = 3.0  # … between reports of nothing
 _TRIES: Final = 3  # restarts with `once`
 _BEGINNING: Final = 20.0  # seconds that others wait for a job to begin
 
@@ -60,7 +60,7 @@ class JobSupervisor:
         self._backoff = backoff or Backoff()
         self._turn = turn or threading.Lock()
         self._report = Report(job.name, since=moment(), runner=runner)
-        self._told = 0.0
+        self._reported = 0.0
         self._tally = ProgressCounter()
         self._stopping = context.stopping
         self._tag = f"job-{job.name}"
@@ -128,7 +128,7 @@ class JobSupervisor:
         """The queries of the job, which have started to work, or failed."""
         if self.job.batch:
             return self.job.start(self._context)
-        while not self._turn.acquire(timeout=_GLANCE):
+        while not self._turn.acquire(timeout=_POLL_INTERVAL):
             if self._stopping.is_set():
                 raise _Stopped
         try:
@@ -137,7 +137,7 @@ class JobSupervisor:
                 self._change("running")
             deadline = time.monotonic() + _BEGINNING
             while time.monotonic() < deadline and any(map(begins, queries)):
-                if self._stopping.wait(_GLANCE):
+                if self._stopping.wait(_POLL_INTERVAL):
                     break
             return queries
         finally:
@@ -146,7 +146,7 @@ class JobSupervisor:
     def _follow(self, queries: "Sequence[StreamingQuery]") -> None:
         """Returns when it is to stop, or all queries have ended; raises what one of them failed of."""
         active = True
-        while active and not self._stopping.wait(_GLANCE):
+        while active and not self._stopping.wait(_POLL_INTERVAL):
             active = False
             for query in queries:
                 if query.isActive:
@@ -158,9 +158,9 @@ class JobSupervisor:
 
     def _look(self, queries: "Sequence[StreamingQuery]", at_once: bool = False) -> None:
         now = time.monotonic()
-        if now < self._told + _BREATH and not at_once:
+        if now < self._reported + _REPORT_INTERVAL and not at_once:
             return
-        if self._counted(queries) or now >= self._told + _PULSE:
+        if self._counted(queries) or now >= self._reported + _HEARTBEAT:
             self._say(**self._done())
 
     def _counted(self, queries: "Sequence[StreamingQuery]") -> bool:
@@ -182,7 +182,7 @@ class JobSupervisor:
                 and batch_of(query) == before[query.id]
                 and time.monotonic() < deadline
             ):
-                time.sleep(_GLANCE / 2)
+                time.sleep(_POLL_INTERVAL / 2)
         for query in queries:
             try:
                 query.stop()
@@ -238,7 +238,7 @@ class JobSupervisor:
         self._say()
 
     def _say(self, **changes: Any) -> None:
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         figures = {**self._asked(), **self._context.figures}
         for name, count in self._tally.observed.items():
             if count:

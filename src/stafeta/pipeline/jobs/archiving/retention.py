@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMER: Final = "pipeline/archive"
 """The name that all lakes had before each had its own."""
 _SEEN: Final = "seen.json"
-_GLANCE: Final = 1.0  # seconds between looks whether something can be acknowledged
+_POLL_INTERVAL: Final = 1.0  # seconds between looks whether something can be acknowledged
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ def _ends(table: "Table") -> dict[str, int]:
 
 def _active(query: "StreamingQuery") -> bool:
     """Whether a query goes on, told a little later."""
-    time.sleep(_GLANCE)
+    time.sleep(_POLL_INTERVAL)
     try:
         return query.isActive
     except Exception:  # noqa: BLE001 - of a session that is gone, in whichever way
