@@ -322,7 +322,7 @@ def test_merged_rows_are_those_of_the_files_and_sorted(
 def test_rows_that_get_lost_on_the_way_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"file://{tmp_path}/one.parquet"
     pq.write_table(arrow(run("a", 1, 4)), path(url))
-    monkeypatch.setattr(merging, "_merged", lambda readers, order: iter([next(readers[0]).slice(1)]))
+    monkeypatch.setattr(merging, "_merged", lambda readers, order: iter([next(readers[0]).rows.slice(1)]))
     with pytest.raises(Unsound, match="3 rows became 2"):
         merge([Source(url, 3)], TABLES["messages"], f"file://{tmp_path}/data")
     assert not list((tmp_path / "data").iterdir())

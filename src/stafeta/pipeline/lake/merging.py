@@ -4,7 +4,7 @@ The pages' checksums are compared while they are read: damage that was merged wo
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from stafeta.errors import Unsound
 from stafeta.pipeline.lake.files import create, place, remove
 from stafeta.pipeline.lake.tables import Definition
 
-_MEMORY: Final = 64 << 20  # bytes of rows that are read ahead, of all files together
+_MEMORY: Final = 128 << 20  # bytes of rows that are read ahead, of all files together
 _GROUP: Final = 32 << 20  # bytes of a row group, before they are compressed
 _ROWS: Final = 250_000  # of a row group at the most
 _REPEATING: Final = {"topic", "producer", "source", "kind", "size", "reason"}
@@ -48,7 +48,7 @@ def merge(sources: Sequence[Source], definition: Definition, folder: str) -> str
     """Writes the rows of files of one day as one new file below a URL, sorted; returns its URL."""
     schema = pa.schema([(name, _TYPES[type_]) for name, type_ in definition.types.items()])
     target = f"{folder}/{uuid.uuid4().hex}.parquet"
-    readers = [_rows(source, schema, _MEMORY // len(sources)) for source in sources]
+    readers = [_heads(source, schema, definition.order, _MEMORY // len(sources)) for source in sources]
     with create(target) as sink:
         try:
             written = _write(_merged(readers, definition.order), schema, sink)
@@ -61,7 +61,20 @@ def merge(sources: Sequence[Source], definition: Definition, folder: str) -> str
     return target
 
 
-def _rows(source: Source, schema: pa.Schema, memory: int) -> Iterator[pa.Table]:
+class _Head:
+    """The next rows of a file."""
+
+    def __init__(self, rows: pa.Table, order: tuple[str, ...], *, last: bool) -> None:
+        self.rows = rows
+        self.last = last
+        """Whether there are no more after these."""
+        self.begin = _key(rows, order, 0)
+        self.end = _key(rows, order, -1)
+
+
+def _heads(
+    source: Source, schema: pa.Schema, order: tuple[str, ...], memory: int
+) -> Generator[_Head, None, None]:
     """The rows of a file, some at a time."""
     system, path = place(source.url)
     try:
@@ -73,40 +86,48 @@ def _rows(source: Source, schema: pa.Schema, memory: int) -> Iterator[pa.Table]:
                 raise DamagedFile(source.url, f"it has {about.num_rows} rows instead of {source.rows}.")
             weight = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
             count = max(1, min(1 << 16, memory * about.num_rows // max(weight, 1)))
+            read = 0
             for batch in file.iter_batches(count, columns=schema.names, use_threads=False):
-                yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+                read += batch.num_rows
+                if batch.num_rows:
+                    rows = pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+                    yield _Head(rows, order, last=read == about.num_rows)
     except (OSError, pa.ArrowException) as error:
         raise DamagedFile(source.url, error) from None
 
 
-def _merged(readers: Sequence[Iterator[pa.Table]], order: tuple[str, ...]) -> Iterator[pa.Table]:
+def _merged(readers: Sequence[Iterator[_Head]], order: tuple[str, ...]) -> Iterator[pa.Table]:
     """The rows of all, in order as far as each is: with what is there of each up to where the first of them ends."""
     heads = [(head, reader) for reader in readers if (head := next(reader, None)) is not None]
     while heads:
-        cut = min(range(len(heads)), key=lambda at: _last(heads[at][0], order))
-        limit = _last(heads[cut][0], order)
-        parts, left = [], []
+        everything = all(head.last for head, _ in heads)  # as of many small files, which are read whole
+        cut = min(range(len(heads)), key=lambda at: heads[at][0].end)
+        limit = heads[cut][0].end
+        parts: list[pa.Table] = []
+        left = []
         for at, (head, reader) in enumerate(heads):
-            if at == cut:  # whole: so there is an end, whatever the order of the rows
-                parts.append(head)
-                rest = next(reader, None)
+            rest: _Head | None = None
+            if everything or at == cut:  # whole: so there is an end, whatever the order of the rows
+                parts.append(head.rows)
+            elif head.begin > limit:
+                rest = head
             else:
-                inside = _upto(head, order, limit)
-                parts.append(head.filter(inside))
-                rest = head.filter(_compute.invert(inside))
-                if not rest.num_rows:
-                    rest = next(reader, None)
+                inside = _upto(head.rows, order, limit)
+                parts.append(head.rows.filter(inside))
+                others = head.rows.filter(_compute.invert(inside))
+                rest = _Head(others, order, last=head.last) if others.num_rows else None
+            rest = rest or next(reader, None)
             if rest is not None:
                 left.append((rest, reader))
         heads = left
         yield pa.concat_tables(parts).sort_by([(name, "ascending") for name in order])
 
 
-def _last(rows: pa.Table, order: tuple[str, ...]) -> tuple[Any, ...]:
-    """The key of the last row; what is null comes before all others."""
+def _key(rows: pa.Table, order: tuple[str, ...], at: int) -> tuple[Any, ...]:
+    """The key of a row; what is null comes before all others."""
     found: list[Any] = []
     for name in order:
-        value = rows.column(name)[-1].as_py()
+        value = rows.column(name)[at].as_py()
         found += [value is not None, value] if value is not None else [False]
     return tuple(found)
 
