@@ -146,6 +146,41 @@ def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
     assert_sound(tmp_path)
 
 
+def test_one_that_begins_with_the_earliest_and_becomes_live_begins_with_what_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "PORTION", 1)
+
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        broker.subscribe("other", "#")
+        await publish(broker, "a=1", "b=1", "c=1")
+        subscription = broker.subscribe("c", "#", earliest=True)
+        await broker.receipt()
+        feed = broker.feed("c")
+        feed.subscribe("#", durable=False, lasting=True)
+        feed.close()
+        broker.feed("c").resume()
+        await fail(broker, store)
+        await broker.begun(subscription)  # it is as it was, and goes on
+        assert len(subscription.cursors) == 3
+        feed = broker.feed("d")
+        broker.subscribe("d", "#", earliest=True)
+        feed.subscribe("#", durable=False, lasting=True)
+        feed.close()
+        feed = broker.feed("d")
+        feed.resume()
+        for topic in broker.topics.values():  # or the filter would get what is there
+            broker.begin_with(topic)
+        await publish(broker, "b=2")
+        while feed.joining:  # noqa: ASYNC110 - it is a test
+            await asyncio.sleep(0)
+        assert await received(feed) == ["b=2"]
+
+    run(work())
+
+
 def test_check_finds_a_cursor_that_a_filter_should_have(tmp_path: Path) -> None:
     async def work() -> None:
         broker = await Broker.open(FailingSqlite(tmp_path))

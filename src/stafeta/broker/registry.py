@@ -254,6 +254,8 @@ class Registry(Directory):
     def _look_for(self, subscription: Subscription) -> None:
         """Its client may have come or gone since what is now undone."""
         subscription.away = subscription.lasting and not subscription.durable and not subscription.watchers
+        if subscription.beginning:
+            self._beginning[subscription] = None
         self.commits.widen()
 
     def attend(self, subscription: Subscription) -> None:
@@ -262,6 +264,7 @@ class Registry(Directory):
             return
         subscription.away = False
         subscription.start = self.commits.position - 1
+        self._beginning.pop(subscription, None)
         # Those that it had stay as they are: it has them again where it was durable, and is no more only until undone.
         before, subscription.cursors = subscription.cursors, {}
         if subscription.wide:
