@@ -8,7 +8,7 @@ import pytest
 
 from stafeta.broker import Broker, portions
 from stafeta.doors.zeromq import verbs
-from stafeta.doors.zeromq.codec import Ack, Clients, Get, PutSequence, Request, Stats, Subscriptions, Topics
+from stafeta.doors.zeromq.codec import Ack, Clients, Get, PutSequence, Request, Stats, Subscriptions, Topics, Watch
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import OutOfSequence, StoreFull
@@ -135,5 +135,35 @@ def test_a_message_that_comes_while_a_get_looks_for_some_ends_its_wait(
         broker.receipt()
         answer = await carry_out(broker, Get("c", "#", limit=10, wait=5))
         assert b'"2"' in orjson.dumps(answer)
+
+    with_broker(work)
+
+
+def test_a_watcher_whose_time_ends_while_its_messages_are_gathered_gets_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not in the middle of it, where some of them count as handed out."""
+    monkeypatch.setattr(portions, "PORTION", 1)
+    names = [f"t/{number}" for number in range(60)]
+
+    async def work(broker: Broker, store: FailsOnce) -> None:
+        watchers = Watchers(broker)
+        got: list[bytes] = []
+
+        async def ask(wait: float) -> int:
+            batches = await watchers.ask(Watch("w", ["#"], wait), 1 << 20)
+            got.extend(payload for batch in batches for payload in batch.payloads)
+            return len(batches)
+
+        await ask(0.0)
+        for round_ in range(30):
+            for name in names:
+                broker.publish(name, b"%d" % round_)
+            await broker.receipt()
+            await ask(0.0001 * (round_ + 1))
+        while await ask(0.0):
+            pass
+        assert len(got) == 30 * len(names)
+        watchers.close()
 
     with_broker(work)
