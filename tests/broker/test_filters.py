@@ -116,6 +116,32 @@ def test_what_ended_is_let_go_of_in_portions_and_says_nothing_of_what_comes_afte
     run(work())
 
 
+def test_a_client_that_comes_does_not_wait_until_all_of_an_ended_filter_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "PORTION", 1)
+
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        broker.subscribe("other", "#")
+        broker.subscribe("c", "t/1")
+        await publish(broker, *[f"t/{number}=1" for number in range(100)])
+        broker.subscribe("ended", "#")
+        broker.unsubscribe("ended", "#")
+        await broker.receipt()
+        feed = broker.feed("c")
+        feed.resume()
+        turns = 0
+        while feed.joining:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns < 10
+        assert broker.portions._work
+        assert await received(feed) == ["t/1=1"]
+
+    run(work())
+
+
 def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
