@@ -116,6 +116,32 @@ def test_what_ended_is_let_go_of_in_portions_and_says_nothing_of_what_comes_afte
     run(work())
 
 
+def test_a_client_that_comes_does_not_wait_until_all_of_an_ended_filter_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "PORTION", 1)
+
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        broker.subscribe("other", "#")
+        broker.subscribe("c", "t/1")
+        await publish(broker, *[f"t/{number}=1" for number in range(100)])
+        broker.subscribe("ended", "#")
+        broker.unsubscribe("ended", "#")
+        await broker.receipt()
+        feed = broker.feed("c")
+        feed.resume()
+        turns = 0
+        while feed.joining:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns < 10
+        assert broker.portions._work
+        assert await received(feed) == ["t/1=1"]
+
+    run(work())
+
+
 def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +170,41 @@ def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
 
     run(work())
     assert_sound(tmp_path)
+
+
+def test_one_that_begins_with_the_earliest_and_becomes_live_begins_with_what_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "PORTION", 1)
+
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        broker.subscribe("other", "#")
+        await publish(broker, "a=1", "b=1", "c=1")
+        subscription = broker.subscribe("c", "#", earliest=True)
+        await broker.receipt()
+        feed = broker.feed("c")
+        feed.subscribe("#", durable=False, lasting=True)
+        feed.close()
+        broker.feed("c").resume()
+        await fail(broker, store)
+        await broker.begun(subscription)  # it is as it was, and goes on
+        assert len(subscription.cursors) == 3
+        feed = broker.feed("d")
+        broker.subscribe("d", "#", earliest=True)
+        feed.subscribe("#", durable=False, lasting=True)
+        feed.close()
+        feed = broker.feed("d")
+        feed.resume()
+        for topic in broker.topics.values():  # or the filter would get what is there
+            broker.begin_with(topic)
+        await publish(broker, "b=2")
+        while feed.joining:  # noqa: ASYNC110 - it is a test
+            await asyncio.sleep(0)
+        assert await received(feed) == ["b=2"]
+
+    run(work())
 
 
 def test_check_finds_a_cursor_that_a_filter_should_have(tmp_path: Path) -> None:

@@ -104,6 +104,51 @@ def test_a_subscription_that_stays_durable_after_all_keeps_its_messages() -> Non
     run(work())
 
 
+@pytest.mark.parametrize("filter_", ["t", "#"])
+def test_one_that_stays_durable_after_all_has_its_cursors_again_though_its_client_came_back(
+    filter_: str,
+) -> None:
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        feed = broker.feed("c")
+        feed.subscribe(filter_, durable=True, lasting=True)
+        await publish(broker, "t=1")
+        feed.subscribe(filter_, durable=False, lasting=True)
+        feed.close()
+        feed = broker.feed("c")
+        feed.resume()
+        broker.publish("t", b"refused")
+        await fail(broker, store)
+        feed.close()
+        await publish(broker, "t=2")
+        await broker.collector.collect()
+        feed = broker.feed("c")
+        feed.resume()
+        assert await received(feed) == ["t=1", "t=2"]
+
+    run(work())
+
+
+def test_a_client_that_comes_back_to_messages_that_are_refused_gets_those_that_come_instead() -> None:
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        feed = broker.feed("c")
+        feed.subscribe("t", durable=False, lasting=True)
+        await broker.receipt()
+        feed.close()
+        broker.publish("t", b"refused")
+        broker.publish("t", b"refused")
+        feed = broker.feed("c")
+        feed.resume()
+        await fail(broker, store)
+        await publish(broker, "t=1", "t=2", "t=3")
+        assert await received(feed) == ["t=1", "t=2", "t=3"]
+
+    run(work())
+
+
 @pytest.mark.parametrize("ending", ["durable", "ended"])
 def test_a_lasting_subscription_that_stays_as_it_was_holds_nothing(ending: str) -> None:
     async def work() -> None:

@@ -26,7 +26,7 @@ async def in_portions(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 class Portions:
-    """Work that nobody waits for, one piece after the other. A step of it looks at one topic at most."""
+    """Work on topics, several pieces of it in turn, a portion each. A step of it looks at one topic at most."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -51,6 +51,8 @@ class Portions:
                 self._left -= max(taken, 1)  # also what has no steps is some work
                 if taken < left:
                     self._work.popleft()
+                else:
+                    self._work.rotate(-1)  # who has little to do does not wait for all of who has much
             finally:
                 self._working = False
 

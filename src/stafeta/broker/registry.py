@@ -239,7 +239,10 @@ class Registry(Directory):
 
         def undo() -> None:
             subscription.durable, subscription.lasting, subscription.start = before
-            subscription.cursors = cursors  # its client may have come back since
+            if subscription.cursors is not cursors:  # its client has come back since
+                subscription.cursors = cursors
+                for topic, cursor in cursors.items():
+                    topic.add(subscription, cursor)
             self._look_for(subscription)
 
         pending.undo.append(undo)
@@ -251,6 +254,8 @@ class Registry(Directory):
     def _look_for(self, subscription: Subscription) -> None:
         """Its client may have come or gone since what is now undone."""
         subscription.away = subscription.lasting and not subscription.durable and not subscription.watchers
+        if subscription.beginning:
+            self._beginning[subscription] = None
         self.commits.widen()
 
     def attend(self, subscription: Subscription) -> None:
@@ -259,11 +264,15 @@ class Registry(Directory):
             return
         subscription.away = False
         subscription.start = self.commits.position - 1
+        self._beginning.pop(subscription, None)
+        # Those that it had stay as they are: it has them again where it was durable, and is no more only until undone.
+        before, subscription.cursors = subscription.cursors, {}
         if subscription.wide:
-            subscription.cursors = {}
             self.commits.widen()
-        for topic in subscription.cursors:
-            subscription.cursors[topic] = Cursor(topic.next)
+            return
+        for topic in before:
+            cursor = subscription.cursors[topic] = Cursor(topic.next)
+            self.commits.pending.undo.append(partial(_stay_within, cursor, topic))
             self.collector.dirty.add(topic)
 
     def leave(self, subscription: Subscription) -> None:
@@ -383,3 +392,8 @@ class Registry(Directory):
         if not subscription.watchers and not subscription.wide:
             for topic in subscription.cursors:
                 topic.unwatch(subscription)
+
+
+def _stay_within(cursor: Cursor, topic: Topic) -> None:
+    """Call where what was on its way to the disk is undone: what comes instead has the same offsets."""
+    cursor.floor = min(cursor.floor, topic.visible)

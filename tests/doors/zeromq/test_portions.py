@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 import orjson
 import pytest
 
-from stafeta.broker import Broker
+from stafeta.broker import Broker, portions
 from stafeta.doors.zeromq import verbs
-from stafeta.doors.zeromq.codec import Ack, Clients, PutSequence, Request, Stats, Subscriptions, Topics
+from stafeta.doors.zeromq.codec import Ack, Clients, Get, PutSequence, Request, Stats, Subscriptions, Topics, Watch
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import OutOfSequence, StoreFull
@@ -50,7 +50,7 @@ def put(count: int, sequence: int = 1) -> PutSequence:
     return PutSequence("t", [b"x" * 200] * count, Kind.STRING, "p", sequence)
 
 
-async def carry_out(broker: Broker, request: PutSequence | Ack) -> dict[str, object]:
+async def carry_out(broker: Broker, request: PutSequence | Ack | Get) -> dict[str, object]:
     reply = await verbs.act_in_portions(broker, Watchers(broker), DIALECT, request, "", 1 << 20)
     answer: dict[str, object] = orjson.loads(reply)
     return answer
@@ -116,5 +116,54 @@ def test_a_put_that_is_refused_in_the_middle_says_what_is_stored() -> None:
         with pytest.raises(OutOfSequence, match="does not exist") as caught:
             await putting
         assert caught.value.expected == broker.next_sequence("t", "p") > 1000
+
+    with_broker(work)
+
+
+def test_a_message_that_comes_while_a_get_looks_for_some_ends_its_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "FEW", 0)  # others get their turn after each look at some topics
+
+    async def work(broker: Broker, store: FailsOnce) -> None:
+        filter_ = broker.subscribe("c", "#")
+        broker.publish("t", b"1")
+        await broker.receipt()
+        broker.ack(filter_, broker.topic("t"), 1, 2)
+        await broker.receipt()
+        broker.publish("t", b"2")
+        broker.receipt()
+        answer = await carry_out(broker, Get("c", "#", limit=10, wait=5))
+        assert b'"2"' in orjson.dumps(answer)
+
+    with_broker(work)
+
+
+def test_a_watcher_whose_time_ends_while_its_messages_are_gathered_gets_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not in the middle of it, where some of them count as handed out."""
+    monkeypatch.setattr(portions, "PORTION", 1)
+    names = [f"t/{number}" for number in range(60)]
+
+    async def work(broker: Broker, store: FailsOnce) -> None:
+        watchers = Watchers(broker)
+        got: list[bytes] = []
+
+        async def ask(wait: float) -> int:
+            batches = await watchers.ask(Watch("w", ["#"], wait), 1 << 20)
+            got.extend(payload for batch in batches for payload in batch.payloads)
+            return len(batches)
+
+        await ask(0.0)
+        for round_ in range(30):
+            for name in names:
+                broker.publish(name, b"%d" % round_)
+            await broker.receipt()
+            await ask(0.0001 * (round_ + 1))
+        while await ask(0.0):
+            pass
+        assert len(got) == 30 * len(names)
+        watchers.close()
 
     with_broker(work)

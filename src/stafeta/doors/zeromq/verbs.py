@@ -141,9 +141,7 @@ async def act_in_portions(
         await broker.skip(request.topic, request.first, request.last + 1)
         return dialect.done()
     assert isinstance(request, Get)
-    delivery = await _deliver(broker, request, size)
-    if request.wait and not delivery.batches:
-        delivery = await _wait(broker, request, size)
+    delivery = await (_wait if request.wait else _deliver)(broker, request, size)
     if request.mark is not None:
         delivery = delivery._replace(mark=broker.runs.mark(broker.visible_position - 1))
     return dialect.messages(request, delivery, size)
@@ -312,15 +310,15 @@ async def _wait(broker: Broker, request: Get, size: int) -> FetchResult:
     def wake(topic: Topic) -> None:
         news.set()
 
-    broker.watch(subscription, wake)
+    broker.watch(subscription, wake)  # first: more may come while it is looked for
     try:
+        delivery = await _deliver(broker, request, size)
         async with asyncio.timeout(request.wait):
-            while True:
+            while not delivery.batches:
                 await news.wait()
                 news.clear()
                 delivery = await _deliver(broker, request, size)
-                if delivery.batches:
-                    return delivery
+        return delivery
     except TimeoutError:
         return FetchResult([], False)
     finally:

@@ -46,19 +46,21 @@ class Watcher:
 
     async def next(self, size: int, wait: float) -> list[Batch]:
         """Messages of about `size` bytes, or none after `wait` seconds."""
+        end = asyncio.get_running_loop().time() + wait
         with suppress(TimeoutError):
-            async with asyncio.timeout(wait or None):
-                while True:
-                    self.news.clear()
-                    batches = self.feed.take(size, OVERHEAD)
-                    if batches is None:
-                        batches = await self.feed.read(size, OVERHEAD)
-                    if batches:
-                        self.feed.done(self.feed.spans(batches))
-                        return batches
-                    if not self.feed.ready:
-                        if not wait:
-                            break
+            while True:
+                self.news.clear()
+                batches = self.feed.take(size, OVERHEAD)
+                if batches is None:
+                    batches = await self.feed.read(size, OVERHEAD)
+                if batches:
+                    self.feed.done(self.feed.spans(batches))
+                    return batches
+                if not self.feed.ready:
+                    if not wait:
+                        break
+                    # Reading is not ended in the middle: what it has handed out until then would be lost.
+                    async with asyncio.timeout_at(end):
                         await self.news.wait()
         return []
 
