@@ -1,5 +1,6 @@
 """A catalog that is lost, or older than the tables: they are found again, as they were. Without Spark."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -182,3 +183,19 @@ def test_a_lake_may_be_reached_by_another_path_and_not_be_copied(place: Path) ->
     shutil.copytree(place / "lake", place / "other" / "lake")
     with pytest.raises(StoreDamaged, match="moved or copied"):
         Lake(settings(place / "other")).has("messages")
+
+
+@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EROFS])
+def test_who_may_only_read_reads(place: Path, monkeypatch: pytest.MonkeyPatch, refusal: int) -> None:
+    """Also from a disk that is mounted so, which is no matter of permissions."""
+    lake = Lake(settings(place))
+    put(lake, 1, 2)
+
+    def refuse(path: str, *_: object) -> int:
+        raise OSError(refusal, os.strerror(refusal), path)
+
+    lake.catalog.looked.clear()  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert lake.has("messages")
+    assert offsets(lake) == {"a": whole(1, 2)}
