@@ -16,7 +16,7 @@ from stafeta.pipeline.lake.archived import Known
 from stafeta.pipeline.lake.catalog import LAKE
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archiving, config_of, copied
-from tests.pipeline.lakes import Archived, offsets, whole
+from tests.pipeline.lakes import Archived, offsets, settings, whole
 from tests.pipeline.queries import address, connect, forgetful, numbered, published
 from tests.waiting import wait_until
 
@@ -225,3 +225,18 @@ def test_each_lake_has_a_name_of_its_own_also_one_that_was_copied(tmp_path: Path
     (tmp_path / "copy").mkdir()
     copied(tmp_path / "lake" / "catalog.db", tmp_path / "copy" / "catalog.db")
     assert len({first, id_of("lake", "other"), id_of("second"), id_of("copy")}) == 4
+
+
+@pytest.mark.parametrize("text", ["", '{"lake":', "[1]", '{"lake": "%", "seen": [[1, 2]]}', '{"lake": "%"}'])
+def test_notes_that_are_damaged_do_not_stop_the_archive(tmp_path: Path, text: str) -> None:
+    """They only ever delay: what the lake has is noted anew."""
+    lake = Lake(settings(tmp_path))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "seen.json").write_text(text.replace("%", lake.id))
+    keeper = RetentionKeeper(lake, "grpc://127.0.0.1:1", ["#"], 0.0, str(tmp_path / "notes"))
+    lake.accept({"a": [(1, 4)]})
+    keeper.look(5.0)
+    assert checkpoint.read(str(tmp_path / "notes"), "seen.json") == {
+        "lake": lake.id,
+        "seen": [[5.0, {"a": 4}]],
+    }

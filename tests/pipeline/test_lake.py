@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from stafeta.config.options import Lake as Settings
 from stafeta.errors import ConfigError, StoreConflict
+from stafeta.pipeline.jobs import audit
 from stafeta.pipeline.lake import Lake, Written, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known, known_in
 from stafeta.pipeline.lake.archived import added as listed
@@ -256,6 +257,12 @@ def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: s
     assert (tmp_path / name / "catalog.db").exists()
     assert offsets(lake) == {"a": whole(1, 3)}
     assert lake.frame(spark, "messages").count() == 3
+    lake.archive(frame(spark, run("a", 4, 5)), "archive", 1)
+    (gone,) = {task.file.file_path for task in lake.table("messages").scan("offset = 4").plan_files()}
+    files.remove([gone])
+    _, messages, findings = audit._lake(spark, lake, audit.Wanted("#"))
+    assert messages.count() == 3
+    assert len(findings) == 1
 
 
 def test_opening_many_files_takes_no_task_for_each(spark: SparkSession, lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -119,3 +120,32 @@ def test_a_list_that_cannot_be_read_is_made_again_from_the_files(lake: Lake, dam
     assert [Path(files.place(url)[1]).exists() for url in archived.urls(table)] == [True]
     archived._read.cache_clear()
     assert known_in(table) == ({"a": [(1, 10)], "b": [(4, 6)]}, {"b": [(1, 4)]})
+
+
+class Late(Lake):
+    """Somebody else commits after it has looked its table up, and before it is its turn."""
+
+    other: Callable[[], None] | None = None
+
+    def table(self, name: str) -> Table:
+        found = super().table(name)
+        other, self.other = self.other, None
+        if other is not None:
+            other()
+        return found
+
+
+def test_what_others_have_committed_meanwhile_stays_said(lake: Lake, tmp_path: Path) -> None:
+    """Of two archives: one of them accepts a loss, which changes properties alone."""
+    late = Late(lakes.settings(tmp_path))
+    archive(lake, "x", 1, 5)
+    late.other = lambda: archive(lake, "x", 5, 9)
+    late.accept({"y": [(1, 3)]})
+    assert lake.known() == Known({"x": [(1, 9)]}, {"y": [(1, 3)]})
+    url = f"{lake.table('messages').location()}/data/late.parquet"
+    pq.write_table(lakes.arrow(lakes.run("x", 9, 12)), files.place(url)[1])
+    late.other = lambda: lake.accept({"z": [(1, 2)]})
+    spark: Any = None
+    late.archive_files(spark, [url], {"x": [(9, 12)]}, "tests", 0)
+    assert lake.known() == Known({"x": [(1, 12)]}, {"y": [(1, 3)], "z": [(1, 2)]})
+    assert lakes.offsets(lake) == {"x": lakes.whole(1, 11)}

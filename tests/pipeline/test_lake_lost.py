@@ -1,5 +1,6 @@
 """A catalog that is lost, or older than the tables: they are found again, as they were. Without Spark."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -94,3 +95,107 @@ def test_where_nothing_is_whole_it_is_said(place: Path) -> None:
     lake.catalog.looked.clear()  # type: ignore[attr-defined]
     with pytest.raises(StoreDamaged, match="Restore the folder from a backup"):
         lake.has("messages")
+
+
+@pytest.mark.parametrize("catalog", ["lost", "older"])
+def test_a_file_that_is_gone_does_not_take_the_others_with_it(place: Path, catalog: str) -> None:
+    """A table that is begun anew, or goes on with an older version, would have them removed as unused."""
+    lake = Lake(settings(place))
+    put(lake, 1, 2)
+    shutil.copy(catalog_of(place), place / "copy")
+    (gone,) = (task.file.file_path for task in lake.table("messages").scan("offset = 1").plan_files())
+    put(lake, 3, 4)
+    newest = metadata_of(lake)
+    Path(gone.removeprefix("file://")).unlink()
+    for version in newest.parent.glob("0000[01]-*.metadata.json"):  # as in a table that is older
+        version.unlink()
+    if catalog == "lost":
+        catalog_of(place).unlink()
+    else:
+        os.replace(place / "copy", catalog_of(place))
+    assert metadata_of(Lake(settings(place))) == newest
+
+
+def test_versions_that_lack_files_are_not_taken_if_one_is_whole(place: Path) -> None:
+    """As in a backup that was made while the archive ran: the metadata was copied after the files."""
+    lake = Lake(settings(place))
+    put(lake, 1, 2)
+    whole_one = metadata_of(lake)
+    shutil.copy(catalog_of(place), place / "copy")
+    put(lake, 3, 3)
+    (late,) = (task.file.file_path for task in lake.table("messages").scan("offset = 3").plan_files())
+    put(lake, 4, 4)
+    snapshot = lake.table("messages").current_snapshot()
+    assert snapshot is not None
+    Path(late.removeprefix("file://")).unlink()
+    Path(snapshot.manifest_list.removeprefix("file://")).write_bytes(b"")
+    os.replace(place / "copy", catalog_of(place))
+    assert metadata_of(Lake(settings(place))) == whole_one
+    catalog_of(place).unlink()
+    assert metadata_of(Lake(settings(place))) == whole_one
+
+
+def test_no_table_is_begun_anew_over_one_that_cannot_be_read(place: Path) -> None:
+    lake = Lake(settings(place))
+    put(lake, 1, 1)
+    for version in metadata_of(lake).parent.glob("*.metadata.json"):
+        version.write_text("{")
+    catalog_of(place).unlink()
+    with pytest.raises(StoreDamaged, match="The catalog is lost"):
+        Lake(settings(place)).table("messages")
+
+
+def test_a_table_whose_first_version_is_half_written_is_made(place: Path) -> None:
+    """Somebody was killed who made it."""
+    lake = Lake(settings(place))
+    metadata_of(lake).write_text("{")
+    catalog_of(place).unlink()
+    put(Lake(settings(place)), 1, 1)
+    assert offsets(Lake(settings(place))) == {"a": [1]}
+
+
+def test_a_version_that_was_left_behind_is_older_than_what_the_newest_says(place: Path) -> None:
+    """Somebody was killed before he removed it: the newest names its last versions only."""
+    lake = Lake(settings(place))
+    with lake.table("messages").transaction() as transaction:
+        transaction.set_properties({"write.metadata.previous-versions-max": "2"})
+    old = metadata_of(lake)
+    shutil.copy(catalog_of(place), place / "copy")
+    shutil.copy(old, place / "old")
+    put(lake, 1, 4)
+    assert not old.exists()
+    shutil.copy(place / "old", old)
+    os.replace(place / "copy", catalog_of(place))
+    assert offsets(Lake(settings(place))) == {"a": whole(1, 4)}
+
+
+def test_a_lake_may_be_reached_by_another_path_and_not_be_copied(place: Path) -> None:
+    put(Lake(settings(place)), 1, 2)
+    shutil.copy(catalog_of(place), place / "copy")
+    put(Lake(settings(place)), 3, 4)
+    (place / "linked").mkdir()
+    (place / "linked" / "lake").symlink_to(place / "lake")
+    assert offsets(Lake(settings(place / "linked"))) == {"a": whole(1, 4)}
+    os.replace(place / "copy", catalog_of(place))
+    assert offsets(Lake(settings(place / "linked"))) == {"a": whole(1, 4)}
+    put(Lake(settings(place / "linked")), 5, 5)
+    assert offsets(Lake(settings(place))) == {"a": whole(1, 5)}
+    shutil.copytree(place / "lake", place / "other" / "lake")
+    with pytest.raises(StoreDamaged, match="moved or copied"):
+        Lake(settings(place / "other")).has("messages")
+
+
+@pytest.mark.parametrize("refusal", [errno.EACCES, errno.EROFS])
+def test_who_may_only_read_reads(place: Path, monkeypatch: pytest.MonkeyPatch, refusal: int) -> None:
+    """Also from a disk that is mounted so, which is no matter of permissions."""
+    lake = Lake(settings(place))
+    put(lake, 1, 2)
+
+    def refuse(path: str, *_: object) -> int:
+        raise OSError(refusal, os.strerror(refusal), path)
+
+    lake.catalog.looked.clear()  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        assert lake.has("messages")
+    assert offsets(lake) == {"a": whole(1, 2)}

@@ -19,6 +19,7 @@ from stafeta.pipeline.jobs.archiving.retention import holder
 from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets, stored
 from stafeta.pipeline.jobs.auditing.blocks import Bounds
 from stafeta.pipeline.jobs.auditing.findings import Finding, Report, Tally
+from stafeta.pipeline.lake import files
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.view import matching
@@ -133,9 +134,8 @@ def _lake(
 
 def _sound(spark: "SparkSession", table: "Table", wrong: Collection[str]) -> "DataFrame":
     """What is in the files that are not broken."""
-    columns = TABLES["messages"].columns
     urls = [task.file.file_path for task in table.scan().plan_files() if task.file.file_path not in wrong]
-    return spark.read.schema(columns).parquet(*urls) if urls else spark.createDataFrame([], columns)
+    return files.read(spark, TABLES["messages"], urls)
 
 
 def _log(spark: "SparkSession", broker: str, wanted: Wanted, topics: "dict[str, TopicInfo]") -> "DataFrame":

@@ -1,5 +1,6 @@
 """Where the lake's tables are listed: an SQLite file beside them, or any catalog that pyiceberg is configured for."""
 
+import errno
 import threading
 import uuid
 from contextlib import suppress
@@ -23,6 +24,7 @@ from stafeta.pipeline.lake.tables import TABLES
 FILE: Final = "catalog.db"
 LAKE: Final = "stafeta.lake"
 """The property of `messages` that tells one lake from another."""
+_READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PATIENCE: Final = 60.0  # seconds that a writer waits for another
 _catalogs: dict[tuple[str, str], tuple[tuple[int, int] | None, Catalog]] = {}
 _lock = threading.Lock()
@@ -114,8 +116,11 @@ def _sync(connection: Any, _: object) -> None:
 def recovered(catalog: Catalog, namespace: str, name: str) -> None:
     """Lets a catalog that is an SQLite file know what the table's own metadata says: once after it is opened."""
     if isinstance(catalog, _SyncedCatalog) and (namespace, name) not in catalog.looked:
-        with suppress(PermissionError):  # who only reads cannot mend
+        try:
             recover(catalog, namespace, name, f"{catalog.properties['warehouse']}/{namespace}/{name}")
+        except OSError as error:
+            if error.errno not in _READ_ONLY:  # who only reads cannot mend
+                raise
         catalog.looked.add((namespace, name))
 
 

@@ -217,6 +217,7 @@ class Lake:
     def _committed(self, table: Table, change: Callable[[], bool]) -> bool:
         """Whether a change was made, in turn with others: it is tried again where somebody else's came between."""
         with turn(table.location()):
+            table.refresh()  # the catalog compares snapshots alone: it would let older properties replace newer ones
             made = self._tried(table, change)
         if made:
             after_commit(table)
@@ -227,7 +228,7 @@ class Lake:
             try:
                 if not change():
                     return False
-            except CommitFailedException:  # before it was one's turn, or of one who takes none
+            except CommitFailedException:  # of one who takes no turns
                 table.refresh()
                 continue
             _forget(table)

@@ -3,11 +3,15 @@
 1. Which version of its metadata is the table is said by the catalog alone. A version that comes of the one it names was
    committed after it, or was about to be by somebody who died: its files are there, so that it counts.
 2. What a catalog names may be gone, since tables keep their last versions only: then it is older than all of those.
-3. Versions are told apart by their numbers, and by what they say to come of: clocks may have been set back.
+3. A version of which files are gone is not taken: in a backup of a lake that was in use there may be some. Unless none
+   is whole: a table that was begun anew would have the files that are left removed, as those that nobody needs.
+4. Versions are told apart by their numbers, and by what they say to come of: clocks may have been set back.
 """
 
 import logging
+import os
 import re
+from contextlib import suppress
 from typing import Final
 
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
@@ -37,6 +41,8 @@ def recover(catalog: SqlCatalog, namespace: str, name: str, location: str) -> No
         return
     with turn(location):
         named = _named(catalog, namespace, name)
+        if named is not None:
+            _check_folder(named, location)
         found = _newest(catalog, location, named)
         if found is None or found == named:
             return
@@ -58,35 +64,62 @@ def recover(catalog: SqlCatalog, namespace: str, name: str, location: str) -> No
 def _newest(catalog: SqlCatalog, location: str, named: str | None) -> str | None:
     """The newest version that comes of the one that the catalog names, or of all, where it names none that is there."""
     versions = _versions(location)
-    there = named in versions
+    there = named is not None and _name(named) in map(_name, versions)
     least = _number(named or "")
+    readable: dict[str, TableMetadata] = {}
     whole: dict[str, TableMetadata] = {}
     for url in sorted(versions, key=lambda url: versions[url], reverse=True):
         if versions[url] <= least or any(versions[one] > versions[url] for one in whole):
-            continue
+            break
         metadata = _read(catalog, url)
-        if metadata is None or (there and named not in _before(metadata)) or not _complete(catalog, metadata):
+        if metadata is None or (named and there and not _comes_of(metadata, named)):
             continue  # half written, or it comes of another one
-        whole[url] = metadata
-    if whole:  # of one number there may be two, if somebody died who was about to commit the other
-        return max(whole, key=lambda url: whole[url].last_updated_ms)
-    if named is not None and not there:
+        readable[url] = metadata
+        if _complete(catalog, metadata):
+            whole[url] = metadata
+    if readable and not whole and named and there:
+        metadata = _read(catalog, named)
+        if metadata is not None and _complete(catalog, metadata):
+            return named
+    if choice := whole or readable:
+        # Of one number there may be two, if somebody died who was about to commit the other.
+        return max(choice, key=lambda url: (versions[url], choice[url].last_updated_ms))
+    if not there and (named is not None or any(versions.values())):
+        lost = f"names {named}, which is gone" if named is not None else "is lost"
         raise StoreDamaged(
-            f"The catalog names {named}, which is gone, and no other version of the table in {location} is whole. "
+            f"The catalog {lost}, and no other version of the table in {location} is whole. "
             "Restore the folder from a backup."
         )
-    return named
+    return named  # the first version alone may be half written: nothing has been committed yet
 
 
-def _before(metadata: TableMetadata) -> set[str]:
-    """The versions that one comes of, as far back as it says."""
-    return {entry.metadata_file for entry in metadata.metadata_log}
+def _comes_of(metadata: TableMetadata, named: str) -> bool:
+    """Whether a version comes of another, or of later ones, as far back as it says."""
+    before = [entry.metadata_file for entry in metadata.metadata_log]
+    return _name(named) in map(_name, before) or (bool(before) and min(map(_number, before)) > _number(named))
+
+
+def _check_folder(named: str, location: str) -> None:
+    """A lake may be reached by another path than the one it was made with, not moved: tables name files in full."""
+    made, here = (files.place(url)[1] for url in (named.rpartition("/metadata/")[0], location))
+    with suppress(OSError):
+        if made == here or os.path.samefile(made, here):
+            return
+    raise StoreDamaged(
+        f"The catalog names a table in {made}, not in {here}: a lake cannot be used where it was moved or copied to. "
+        "Put it back, or name the folder that it was made in (lake.warehouse)."
+    )
 
 
 def _versions(location: str) -> dict[str, int]:
     """The URLs of the versions that are there, and their numbers."""
     found = (url for url, _, _ in files.found(f"{location}/metadata"))
     return {url: number for url in found if (number := _number(url)) >= 0}
+
+
+def _name(url: str) -> str:
+    """The name of a version's file, which no other has, by whatever path its folder is reached."""
+    return url.rpartition("/")[2]
 
 
 def _number(url: str) -> int:
@@ -114,7 +147,7 @@ def _complete(catalog: SqlCatalog, metadata: TableMetadata) -> bool:
             for manifest in snapshot.manifests(io)
             for entry in manifest.fetch_manifest_entry(io)
         )
-    except (OSError, ValueError):
+    except Exception:  # noqa: BLE001 - of whatever kind, in files that are cut or damaged
         return False
 
 

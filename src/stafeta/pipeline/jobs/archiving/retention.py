@@ -47,10 +47,7 @@ class RetentionKeeper:
         self._filters = filters
         self._grace = grace
         self._folder = folder
-        notes = checkpoint.read(folder, _SEEN) or {}
-        # What changed at a time. Those of another lake say nothing of this one.
-        mine = notes.get("seen", []) if notes.get("lake") == self._id else []
-        self._seen: list[tuple[float, dict[str, int]]] = [(since, ends) for since, ends in mine]
+        self._seen = _noted(folder, self._id)  # what changed at a time
         self._ends = {topic: end for _, ends in self._seen for topic, end in ends.items()}
         self._metadata = ""
 
@@ -105,6 +102,17 @@ class RetentionKeeper:
 
     def _write_down(self) -> None:
         checkpoint.write(self._folder, _SEEN, {"lake": self._id, "seen": self._seen})
+
+
+def _noted(folder: str, lake: str) -> list[tuple[float, dict[str, int]]]:
+    """What was noted of a lake. What another one had says nothing of it; nor does a file that is damaged."""
+    try:
+        notes = checkpoint.read(folder, _SEEN) or {}
+        mine = notes["seen"] if notes.get("lake") == lake else []
+        return [(float(since), {topic: int(end) for topic, end in ends.items()}) for since, ends in mine]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        log.warning("What the lake had is noted anew: %s/%s is damaged (%s).", folder, _SEEN, error)
+        return []
 
 
 def _ends(table: "Table") -> dict[str, int]:
