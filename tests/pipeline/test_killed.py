@@ -203,7 +203,8 @@ def test_every_message_is_counted_once_though_everybody_is_killed(pipeline: Pipe
     pipeline.wait(lambda: pipeline.told() == [[job, "running"] for job in sorted((*JOBS, *MINE))])
 
     pipeline.wait(lambda: pipeline.rollups() > 0)
-    assert pools(first) == 1, "what jobs do in Python shares its processes"
+    # What jobs do in Python shares its processes; one that was killed may take a moment to be replaced.
+    pipeline.wait(lambda: pools(first) == 1)
     family = first.members()
     pipeline.wait_for_more()
     for process in family:

@@ -204,7 +204,7 @@ def test_more_topics_than_fit_an_answer(tmp_path: Path) -> None:
             assert told == names[: len(told)]
             assert peer.topics() == told
         broker.wait_for_line(
-            f"an answer to listTopics has only the topics that fit told={len(told)} topics=400"
+            f"an answer to listTopics has only the topics that fit listed={len(told)} topics=400"
         )
         assert broker.stderr.count("only the topics that fit") == 1
 
