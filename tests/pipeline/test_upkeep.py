@@ -326,3 +326,20 @@ def test_rows_that_get_lost_on_the_way_are_noticed(tmp_path: Path, monkeypatch: 
     with pytest.raises(Unsound, match="3 rows became 2"):
         merge([Source(url, 3)], TABLES["messages"], f"file://{tmp_path}/data")
     assert not list((tmp_path / "data").iterdir())
+
+
+def test_notes_that_were_never_finished_go(lake: Lake) -> None:
+    """Their writer was killed, or the disk was full. Those of one who is at it stay, and so do locks."""
+    put(lake, 1, 2)
+    table = lake.table("messages")
+    note = unused.note(table, [], replaced=False, since=None)
+    left, fresh = (path(note.url).with_name(f"{'0' * 32}.json.{number}") for number in (1, 2))
+    for draft in (left, fresh):
+        draft.touch()
+    locks = {one for one in left.parent.iterdir() if one.suffix == ".lock"}
+    for one in (left, *locks):
+        os.utime(one, (0, 0))
+    unused.sweep(table, 60.0)
+    assert locks
+    assert {*left.parent.iterdir()} >= {fresh, *locks}
+    assert not left.exists()

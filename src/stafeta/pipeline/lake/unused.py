@@ -27,6 +27,7 @@ from stafeta.pipeline.lake import archived, files
 from stafeta.pipeline.lake.turns import FOLDER, turn, turn_if_free
 
 _SWEPT: Final = "swept"  # a file that was touched when it was last done
+_DRAFT: Final = ".json."  # in the name of a note that is being written
 _LEAST: Final = 60.0  # seconds between two times
 UNDER_WAY: Final = 3600.0  # seconds that a commit takes at the most
 
@@ -53,7 +54,7 @@ class Note:
             "files": self.files,
         }
         system, path = files.place(self.url)
-        draft = f"{path}.{uuid.uuid4().hex}"
+        draft = f"{path.removesuffix('.json')}{_DRAFT}{uuid.uuid4().hex}"
         with files.create(self.url.removesuffix(path) + draft) as sink:
             sink.write(json.dumps(what).encode())
         system.move(draft, path)
@@ -82,8 +83,12 @@ def note(table: Table, urls: Iterable[str], *, replaced: bool, since: float | No
 def noted(table: Table) -> list[Note]:
     """All notes of a table. One that cannot be read is as good as none: its files are found again."""
     found = []
-    for url, _, _ in files.found(f"{table.location()}/{FOLDER}"):
-        if not url.endswith(".json"):  # a lock, or what somebody left who died while he wrote
+    for url, _, changed in files.found(f"{table.location()}/{FOLDER}"):
+        if not url.endswith(
+            ".json"
+        ):  # a lock, or what somebody left who died, or had no room, while he wrote
+            if _DRAFT in url.rpartition("/")[2] and changed < time.time() - UNDER_WAY:
+                files.remove([url])
             continue
         system, path = files.place(url)
         try:
