@@ -8,7 +8,17 @@ import pytest
 
 from stafeta.broker import Broker, portions
 from stafeta.doors.zeromq import verbs
-from stafeta.doors.zeromq.codec import Ack, Clients, Get, PutSequence, Request, Stats, Subscriptions, Topics, Watch
+from stafeta.doors.zeromq.codec import (
+    Ack,
+    Clients,
+    Get,
+    PutSequence,
+    Request,
+    Stats,
+    Subscriptions,
+    Topics,
+    Watch,
+)
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import OutOfSequence, StoreFull
