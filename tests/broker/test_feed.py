@@ -353,3 +353,18 @@ def test_readings_published_together_go_where_somebody_is() -> None:
         assert await received(feed) == ["a/1=1", "a/2=3", "a/1=6"]
 
     run(work())
+
+
+def test_subscribing_again_leaves_nothing_out_of_what_is_on_its_way() -> None:
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        feed = broker.feed("c")
+        feed.subscribe("t/#", durable=False, last_of="t")
+        await broker.receipt()
+        for payload in (b"1", b"2", b"3"):
+            broker.publish("t", payload)
+        feed.subscribe("t/#", durable=False, last_of="t")
+        await broker.receipt()
+        assert await received(feed) == ["t=1", "t=2", "t=3"]
+
+    run(work())

@@ -6,7 +6,7 @@ import pytest
 
 from stafeta.broker import Broker, Limits
 from stafeta.broker.staging import LABELS
-from stafeta.errors import LimitReached, NotStaged, StoreFull
+from stafeta.errors import LimitReached, NotStaged, StoreFull, TakenOver
 from tests.broker.stores import FailingMemory, FailingSqlite, run
 from tests.soundness import assert_sound
 
@@ -132,6 +132,38 @@ def test_names_that_are_forgotten_make_room(times: Times) -> None:
         await broker.close()
 
     run(work())
+
+
+def test_attempts_are_forgotten_with_their_producers(tmp_path: Path, times: Times) -> None:
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        broker = await Broker.open(store, Limits(producers=1))
+        counter, attempt = broker.staging.begin("a")
+        stage(broker, "a", counter)
+        await broker.staging.commit("a", counter, None, attempt, forget_after=HOUR)
+        times.now += 23 * HOUR
+        broker.staging.expire()
+        with pytest.raises(LimitReached):
+            broker.staging.begin("b")
+        times.now += 2 * HOUR
+        store.fails = True
+        broker.staging.expire()
+        with pytest.raises(StoreFull):
+            await broker.receipt()
+        store.fails = False
+        with pytest.raises(LimitReached):
+            broker.staging.begin("b")
+        broker.staging.expire()
+        await broker.receipt()
+        with pytest.raises(TakenOver):
+            broker.staging.commit("a", counter, None, attempt)
+        store.crash()
+        broker = await Broker.open(FailingSqlite(tmp_path), Limits(producers=1))
+        assert broker.staging.begin("b")[0] == 0
+        await broker.close()
+
+    run(work())
+    assert_sound(tmp_path)
 
 
 def test_labels_of_the_last_transactions_are_kept(tmp_path: Path) -> None:

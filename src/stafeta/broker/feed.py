@@ -132,7 +132,7 @@ class Feed:
         if last < topic.first:
             return
         self._broker.rewind(subscription, topic, min(subscription.floor(topic), last))
-        self._restart(topic, min(self._sent.get(topic, last), last))
+        self._restart(topic, min(self._sent.get(topic, self._floor(topic)), last))
         if last < topic.visible:
             self._wake(topic)
 

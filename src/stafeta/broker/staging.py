@@ -213,9 +213,14 @@ class Staging:
     def expire(self) -> None:
         """Drop the transactions that nobody has committed in time, and forget the producers whose time is over."""
         now = self._broker.now()
-        for producer in [producer for producer, expires in self._expiring.items() if expires <= now]:
-            self._forget(producer)
         limit = now - EXPIRY
+        for producer in [
+            producer
+            for producer, expires in self._expiring.items()
+            if expires <= now
+            and self._attempts.get(producer, 0) < limit  # else it may have come again after all
+        ]:
+            self._forget(producer)
         for key in [
             key for key, staged in self._staged.items() if all(record.time < limit for record in staged)
         ]:
@@ -292,18 +297,22 @@ class Staging:
         del self._expiring[producer]
         self._done.pop(producer, None)
         group.transactions[producer] = None
+        if self._attempts.pop(producer, None) is not None:
+            group.begun[producer] = None
         for counter in self._committed.pop(producer, {}):
             group.committed[producer, counter] = None
 
     def _restore_later(self, producer: str) -> None:
         """What is known now of a producer's commits is what will be known if the group cannot be written."""
         done, expires = self._done.get(producer), self._expiring.get(producer)
+        attempt = self._attempts.get(producer)
         committed = self._committed.get(producer)
         committed = None if committed is None else dict(committed)
 
         def undo() -> None:
             _put_back(self._done, producer, done)
             _put_back(self._expiring, producer, expires)
+            _put_back(self._attempts, producer, attempt)
             _put_back(self._committed, producer, committed)
 
         self._broker.commits.pending.undo.append(undo)

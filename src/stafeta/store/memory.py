@@ -110,7 +110,7 @@ class MemoryStore:
             self._cursors[key] = CursorRecord(cursor.floor, ranges)
         _put(self._transactions, group.transactions)
         _put(self._committed, group.committed)
-        self._begun.update(group.begun)
+        _put(self._begun, group.begun)
         if group.run is not None:
             self._runs.append(group.run)
         for record, staged in group.staged:

@@ -104,7 +104,7 @@ class Group:
     committed: dict[tuple[str, int], CommitRecord | None] = field(
         default_factory=dict
     )  # by producer and counter
-    begun: dict[str, int] = field(default_factory=dict)  # the last attempt at one of each producer
+    begun: dict[str, int | None] = field(default_factory=dict)  # the last attempt at one of each producer
     staged: list[tuple[StagedRecord, Batch]] = field(default_factory=list)
     unstaged: list[int] = field(default_factory=list)
     client_id: int | None = None  # the last client id given out

@@ -224,6 +224,7 @@ DROP_DONE = "DELETE FROM done WHERE producer = ?"
 SET_COMMITTED = _put("committed", "label expires")
 DROP_COMMITTED = "DELETE FROM committed WHERE producer = ? AND counter = ?"
 SET_BEGUN = _put("begun", "attempt")
+DROP_BEGUN = "DELETE FROM begun WHERE producer = ?"
 SET_RUN = _put("run", "id")
 ADD_STAGED = """
     INSERT INTO staged

@@ -222,7 +222,8 @@ class Writer:
         kept = [(*key, *record) for key, record in group.committed.items() if record is not None]
         many(schema.SET_COMMITTED, kept)
         many(schema.DROP_COMMITTED, [key for key, record in group.committed.items() if record is None])
-        many(schema.SET_BEGUN, group.begun.items())
+        many(schema.SET_BEGUN, [one for one in group.begun.items() if one[1] is not None])
+        many(schema.DROP_BEGUN, [(name,) for name, attempt in group.begun.items() if attempt is None])
         if group.run is not None:
             self._connection.execute(schema.SET_RUN, group.run)
         many(schema.DROP_STAGED, [(id_,) for id_ in group.unstaged])
