@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import stafeta
@@ -77,8 +78,17 @@ def test_an_address_is_not_more_than_it_says(
     everywhere: BrokerProcess, door: str, host: str, through: str
 ) -> None:
     place = everywhere.at(host, through).door(door)
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(place, PATIENCE)
+    try:
+        socket.create_connection(place, PATIENCE).close()
+    except ConnectionRefusedError:
+        pass
+    else:  # a test beside this one may have that port of the other family
+        mine = psutil.Process(everywhere.pid).net_connections("tcp")
+        listening = [one.laddr for one in mine if one.status == psutil.CONN_LISTEN]
+        assert {address.ip.removeprefix("::ffff:") for address in listening if address.port == place[1]} == {
+            host
+        }
+        pytest.skip("somebody else listens there")
     if door == "devices":
         family = socket.AF_INET6 if ":" in through else socket.AF_INET
         with socket.socket(family, socket.SOCK_DGRAM) as sender:
