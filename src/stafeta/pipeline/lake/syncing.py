@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from stafeta.pipeline import disk
+
 
 class SyncedFile(io.RawIOBase):
     """A new file. Once it is closed, what it holds and its name are on the disk."""
@@ -59,22 +61,14 @@ def make_folders(path: str) -> None:
 
 def sync_folder(path: str) -> None:
     """Puts the names in a folder on the disk."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    disk.sync(Path(path))
 
 
 def sync_files(paths: Iterable[str], root: str) -> None:
     """Puts files that others wrote on the disk, with their names and those of the folders between them and `root`."""
     folders: set[str] = {root}
     for path in paths:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        disk.sync(Path(path))
         above = Path(path).parents
         folders.update(str(folder) for folder in above if folder.is_relative_to(root))
     for folder in sorted(folders, reverse=True):
