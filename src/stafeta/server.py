@@ -52,8 +52,8 @@ def run(
     observer: Callable[[str], None] | None = None,
     bound: "Sequence[Bound]" = (),
 ) -> int:
-    """Serve until SIGTERM or SIGINT. The observer is told which devices come and go; the devices door takes sockets
-    that are bound already for the first of its addresses."""
+    """Serve until SIGTERM or SIGINT. The observer is called with a line for each device that comes or goes; the devices
+    door takes sockets that are bound already for the first of its addresses."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     logs.configure(config.log_format, config.log_level)
     _raise_file_limit()

@@ -224,7 +224,7 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         async def durable() -> None:
-            await self.broker.receipt()
+            await self.broker.commit()
 
         self.run(durable())
         self.committed = deepcopy(self.model)
@@ -236,7 +236,7 @@ class Lives(RuleBasedStateMachine):
             # Something of the group must reach the store for it to fail.
             self.broker.new_client()
             with pytest.raises(StoreFull):
-                await self.broker.receipt()
+                await self.broker.commit()
 
         self.store.fails = True
         self.run(failing())

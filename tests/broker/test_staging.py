@@ -18,11 +18,11 @@ def test_a_transaction_whose_topics_cannot_all_be_made_changes_nothing() -> None
         broker.subscribe("c", "a")
         for topic in ("a", "b", "c"):
             broker.staging.stage("query", 1, "x", topic, [(3, b"row")])
-        await broker.receipt()
+        await broker.commit()
         for _ in range(2):
             with pytest.raises(LimitReached):
                 broker.staging.commit("query", 1)
-            await broker.receipt()
+            await broker.commit()
             assert broker.topic("a").next == 1
         broker.reconfigure(Limits(), lambda name: None)
         await broker.staging.commit("query", 1)
@@ -81,7 +81,7 @@ def test_a_transaction_whose_beginning_could_not_be_stored_is_not_remembered() -
         store.fails = True
         broker.staging.begin("a")
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         store.fails = False
         _, attempt = broker.staging.begin("b")
         broker.staging.stage_batch("b", 0, "p", "t", rows(b"x"), attempt=attempt)

@@ -53,13 +53,13 @@ def test_thousands_of_writes_that_nobody_can_repeat_leave_a_bounded_number_of_na
             broker.staging.expire()
             most = max(most, names(broker))
             if number % 1000 == 500:
-                await broker.receipt()
+                await broker.commit()
                 store.crash()
                 broker = await Broker.open(store := FailingSqlite(tmp_path))
         assert most <= 62, "an hour's, and the one that is kept"
         times.now += HOUR
         broker.staging.expire()
-        await broker.receipt()
+        await broker.commit()
         assert names(broker) == 1
         await broker.close()
         broker = await Broker.open(FailingSqlite(tmp_path))
@@ -93,7 +93,7 @@ def test_a_commit_that_is_asked_for_again_is_done_once_before_its_name_is_forgot
         stage(broker, "spark/once", part="later")
         with pytest.raises(NotStaged):
             broker.staging.commit("spark/once", 0, {"p": 1}, forget_after=HOUR)
-        await broker.receipt()
+        await broker.commit()
         assert broker.topic("t").visible == 2
         times.now += 25 * HOUR
         broker.staging.expire()
@@ -149,12 +149,12 @@ def test_attempts_are_forgotten_with_their_producers(tmp_path: Path, times: Time
         store.fails = True
         broker.staging.expire()
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         store.fails = False
         with pytest.raises(LimitReached):
             broker.staging.begin("b")
         broker.staging.expire()
-        await broker.receipt()
+        await broker.commit()
         with pytest.raises(TakenOver):
             broker.staging.commit("a", counter, None, attempt)
         store.crash()
@@ -195,7 +195,7 @@ def test_what_could_not_be_stored_is_as_it_was(times: Times) -> None:
         broker.staging.commit("p", 1, label="second")
         broker.staging.commit("q", 0, label="third")
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         assert (broker.staging.last("p"), broker.staging.label("p", 0)) == (0, "first")
         assert broker.staging.label("p", 1) is broker.staging.label("q", 0) is None
         assert names(broker) == 1
@@ -203,11 +203,11 @@ def test_what_could_not_be_stored_is_as_it_was(times: Times) -> None:
         broker.staging.expire()
         assert names(broker) == 0
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         assert (names(broker), broker.staging.label("p", 0)) == (1, "first")
         store.fails = False
         broker.staging.expire()
-        await broker.receipt()
+        await broker.commit()
         assert names(broker) == 0
         await broker.close()
 

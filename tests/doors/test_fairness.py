@@ -147,7 +147,7 @@ async def _close_within() -> tuple[list[dict[str, Any]], int]:
         taken = broker.topic("t").next
         for _ in range(5):
             await asyncio.sleep(SLOW)
-            await broker.receipt()
+            await broker.commit()
         late = broker.topic("t").next - taken
     await broker.close()
     return faults, late

@@ -1,7 +1,7 @@
 """The broker: publishing and receiving, on top of the registry of topics and subscriptions.
 
-1. Every verb that changes something takes effect in memory at once and is durable when `receipt()`, asked for after
-   it, resolves. A verb that raises has changed nothing.
+1. Every verb that changes something takes effect in memory at once and is durable when the future of `commit()`,
+   called after it, resolves. A verb that raises has changed nothing.
 2. All of this runs on one event loop; only the store has threads.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from stafeta.broker.clock import Clock
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop, Pending, Share
+from stafeta.broker.consumer import Consumer
 from stafeta.broker.cursor import Cursor, Span
-from stafeta.broker.feed import Feed
 from stafeta.broker.limits import Limits
 from stafeta.broker.log import Log, in_order
 from stafeta.broker.portions import in_portions
@@ -67,7 +67,7 @@ class Broker(Registry):
         self.staging = Staging(self)
         self.visible_position = 1  # that of the first message that is not durable yet
         self._store = store
-        self._drawing: dict[
+        self._dedup_order: dict[
             tuple[Topic, str], None
         ] = {}  # those that draw counters, the longest silent first
         self._clock = Clock()
@@ -128,10 +128,10 @@ class Broker(Registry):
             if not name.startswith(COUNTER_PREFIX):
                 self._replay_sequence(topic, name, counter, offset, 1)
                 continue
-            draws = self._counter_producer(topic, name) or CounterProducer()
-            if offset > draws.reached:
-                draws.record(counter, offset, payload)
-                self._add_producer(topic, name, draws)
+            dedup_window = self._counter_producer(topic, name) or CounterProducer()
+            if offset > dedup_window.reached:
+                dedup_window.record(counter, offset, payload)
+                self._add_producer(topic, name, dedup_window)
                 self.commits.recovered(topic, name)
 
     def _replay_sequence(self, topic: Topic, name: str, sequence: int, base: int, count: int) -> None:
@@ -149,17 +149,17 @@ class Broker(Registry):
         self.closed = True
         await self.collector.stop()
         self.commits.checkpoint_wanted = True
-        receipt = self.receipt()
-        await asyncio.wait([receipt])
-        if receipt.exception() is not None:
-            log.error("the last commit failed: %s", receipt.exception())
+        commit = self.commit()
+        await asyncio.wait([commit])
+        if commit.exception() is not None:
+            log.error("the last commit failed: %s", commit.exception())
         await self._store.close()
 
-    # --- receipts
+    # --- commits
 
-    def receipt(self) -> asyncio.Future[None]:
+    def commit(self) -> asyncio.Future[None]:
         """Resolves when all that was done so far is durable, or raises why it could not be. Do not cancel it."""
-        return self.commits.receipt()
+        return self.commits.commit()
 
     def share(self) -> Share:
         """For a door to count what it adds to a group."""
@@ -182,24 +182,24 @@ class Broker(Registry):
             else:
                 topic.visible = append.batch.end
                 fresh.append((topic, append.batch))
-            if topic.watched and topic.heard:
+            if topic.watched and topic.has_watcher:
                 watched.append(topic)
-            elif not topic.attended:
+            elif not topic.has_active_subscriber:
                 dirty.add(topic)
             if topic.retention is not None:
                 dirty.add(topic)
         self.visible_position = group.position
         self.log.add(fresh)
         for topic in watched:
-            self._tell_watchers(topic)
+            self._notify_watchers(topic)
 
-    def _tell_watchers(self, topic: Topic) -> None:
+    def _notify_watchers(self, topic: Topic) -> None:
         for subscription in list(topic.watched or ()):
             for watcher in list(subscription.watchers) if topic in subscription.cursors else ():
                 try:
                     watcher(topic)
                 except Exception:
-                    log.exception("a reader could not be told of what came; it may wait in vain")
+                    log.exception("a reader could not be notified of what came; it may wait in vain")
 
     def now(self) -> int:
         """Microseconds in UTC. What comes in one turn of the loop has one time, where the loop tells its turns apart by
@@ -303,7 +303,7 @@ class Broker(Registry):
         state = state or CounterProducer()
         state.record(counter, offset, payload)
         self._add_producer(topic, producer, state)
-        self._drawing[topic, producer] = self._drawing.pop((topic, producer), None)
+        self._dedup_order[topic, producer] = self._dedup_order.pop((topic, producer), None)
         return offset
 
     def publish_sequence(
@@ -437,9 +437,9 @@ class Broker(Registry):
         if state is not None:
             return
         check_producer(name)
-        while self._producers >= self.limits.producers and self._drawing:
-            topic, oldest = next(iter(self._drawing))
-            del self._drawing[topic, oldest]
+        while self._producers >= self.limits.producers and self._dedup_order:
+            topic, oldest = next(iter(self._dedup_order))
+            del self._dedup_order[topic, oldest]
             if topic.producers is not None and topic.producers.pop(oldest, None) is not None:
                 self._producers -= 1
                 self.commits.forget(topic, oldest)
@@ -465,7 +465,7 @@ class Broker(Registry):
                 topic.producers[name] = before
             else:
                 del topic.producers[name]
-                self._drawing.pop((topic, name), None)
+                self._dedup_order.pop((topic, name), None)
                 self._producers -= 1
 
         pending.undo.append(undo)
@@ -477,7 +477,7 @@ class Broker(Registry):
             topic.producers[name] = state
             self._producers += 1
             if isinstance(state, CounterProducer):
-                self._drawing[topic, name] = None
+                self._dedup_order[topic, name] = None
             self._take(name.removeprefix(COUNTER_PREFIX))
 
     # --- receiving
@@ -660,9 +660,9 @@ class Broker(Registry):
             if (moves := cursor.ack(((start, stop),))) and subscription.durable:
                 pending.moved(subscription, topic, cursor, moves)
         self.collector.dirty.add(topic)
-        await asyncio.shield(self.receipt())
+        await asyncio.shield(self.commit())
         log.warning("messages %d to %d of %r are damaged, and skipped", start, stop - 1, name)
-        self._tell_watchers(topic)
+        self._notify_watchers(topic)
 
     def check_offset(self, topic: Topic, offset: int) -> None:
         """Refuses an offset that the topic has not reached."""
@@ -680,6 +680,8 @@ class Broker(Registry):
         elif offset < topic.next:
             topic.add(subscription, Cursor(offset))
 
-    def feed(self, client: str, news: Callable[[], None] = lambda: None, *, patient: bool = False) -> Feed:
+    def consumer(
+        self, client: str, on_ready: Callable[[], None] = lambda: None, *, unbounded_lag: bool = False
+    ) -> Consumer:
         """What a connection that is pushed its messages reads from."""
-        return Feed(self, client, news, patient=patient)
+        return Consumer(self, client, on_ready, unbounded_lag=unbounded_lag)

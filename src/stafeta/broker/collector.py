@@ -57,12 +57,12 @@ class Collector:
                 looked_at.difference_update(portion)
                 await asyncio.sleep(0)
             if self._broker.commits.pending.topics:
-                await asyncio.shield(self._broker.receipt())
+                await asyncio.shield(self._broker.commit())
             more = True
             while more:
                 more = await self._store.sweep()
             if self._store.checkpoint_due:
-                await asyncio.shield(self._broker.receipt())
+                await asyncio.shield(self._broker.commit())
         except BaseException:
             self.dirty |= looked_at
             raise

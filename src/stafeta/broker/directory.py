@@ -34,7 +34,9 @@ class Directory:
         self.topics: dict[str, Topic] = {}  # those that were removed included, which do not `exist`
         self.closed = False
         self._retention = retention
-        self._filters: FilterTrie[Subscription] = FilterTrie()  # the wide ones; a topic has its own at hand
+        self._filters: FilterTrie[Subscription] = (
+            FilterTrie()
+        )  # the wildcard ones; a topic has its own at hand
         self._names: NameTrie[Topic] = NameTrie()
         self._sorted: SortedList[str] = SortedList()  # the names, for listing them
         self._removed: dict[Topic, None] = {}  # topics that do not exist any more, the longest removed first

@@ -28,7 +28,7 @@ class Log:
         """Keep what was just committed for those who read it right away."""
         kept: list[tuple[Topic, Batch]] = []
         for topic, batch in group:
-            if topic.warm or topic.heard:
+            if topic.cached or topic.has_watcher:
                 kept += [(topic, piece) for piece in _pieces(batch)]
             else:
                 topic.tail = None  # what is in memory must be without gaps
@@ -52,7 +52,7 @@ class Log:
                     del topic.tail[0]
                     if not topic.tail:
                         topic.tail = None
-                        topic.warm = False
+                        topic.cached = False
 
     async def read(self, topic: Topic, start: int, stop: int, size: int, overhead: int = 0) -> list[Batch]:
         """Batches in order from `start` up to `stop`, or until `size` bytes are passed, where a message takes
@@ -70,7 +70,7 @@ class Log:
         start = max(start, topic.first)
         stop = min(stop, topic.visible)
         tail = topic.tail
-        topic.warm = True
+        topic.cached = True
         if start >= stop:
             return []
         if tail is None or start < tail[0].base:

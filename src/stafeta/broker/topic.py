@@ -22,9 +22,9 @@ class Subscription:
     """A client's interest in a filter.
 
     A durable one is stored and holds what it matches. A live one is forgotten when its connection ends, unless it is
-    lasting: then it is stored as well, but holds nothing while its client is away.
+    persistent: then it is stored as well, but holds nothing while its client is away.
 
-    A wide one has a cursor only on topics to which something was published since it subscribed, or its client came
+    A wildcard one has a cursor only on topics to which something was published since it subscribed, or its client came
     back: the first such message makes it, in its own commit. Of any other topic it is at the end.
     """
 
@@ -35,27 +35,27 @@ class Subscription:
         "durable",
         "filter",
         "id",
-        "lasting",
+        "persistent",
         "start",
         "unlooked",
         "watchers",
-        "wide",
+        "wildcard",
     )
 
     def __init__(
-        self, id_: int, client: str, filter_: str, start: int, *, durable: bool, lasting: bool
+        self, id_: int, client: str, filter_: str, start: int, *, durable: bool, persistent: bool
     ) -> None:
         self.id = id_
         self.start = start  # the position of the last message before it; below 0 while it is `beginning`
         self.client = client
         self.filter = filter_
         self.durable = durable
-        self.lasting = lasting or durable
+        self.persistent = persistent or durable
         self.away = False
-        self.wide = is_filter(filter_)  # it may match many topics
+        self.wildcard = is_filter(filter_)  # it may match many topics
         self.cursors: dict[Topic, Cursor] = {}
         self.unlooked: Iterator[Topic | None] | None = None  # topics it still has to begin with
-        self.watchers: list[Callable[[Topic], None]] = []  # told when something new can be read
+        self.watchers: list[Callable[[Topic], None]] = []  # called when something new can be read
 
     def record(self) -> SubscriptionRecord:
         return SubscriptionRecord(self.id, self.client, self.filter, self.start, self.durable)
@@ -71,14 +71,14 @@ class Subscription:
         return topic.next if cursor is None else cursor.floor
 
     def covers(self, name: str) -> bool:
-        return matcher(self.filter)(name) if self.wide else name == self.filter
+        return matcher(self.filter)(name) if self.wildcard else name == self.filter
 
 
 class Topic:
     """Offsets below `first` are collected; those from `visible` on are not durable yet."""
 
     __slots__ = (
-        "covered",
+        "cached",
         "doubtful",
         "exists",
         "first",
@@ -94,8 +94,8 @@ class Topic:
         "subscribers",
         "tail",
         "visible",
-        "warm",
         "watched",
+        "wildcard_generation",
     )
 
     def __init__(self, record: TopicRecord, retention: Retention | None) -> None:
@@ -106,19 +106,23 @@ class Topic:
         self.retention = retention
         # Who has a cursor here, and some that had one and are not taken out yet.
         self.subscribers: dict[Subscription, None] = {}
-        self.covered = 0  # the state of the wide subscriptions in which all that match have cursors here
-        self.watched: dict[Subscription, None] | None = None  # of those the wide, and others with watchers
+        self.wildcard_generation = (
+            0  # that of the commit loop in which all wildcards that match had cursors here
+        )
+        self.watched: dict[Subscription, None] | None = (
+            None  # of those the wildcards, and others with watchers
+        )
         self.producers: dict[str, Producer] | None = None
         self.doubtful = False  # how far its producers have come is not known for certain
         self.skipped: tuple[tuple[int, int], ...] = ()  # offsets that are damaged, and passed over, in order
         self.tail: list[Batch] | None = None  # the newest messages, where they are still in memory
-        self.warm = False  # someone reads it, so its newest messages are kept there
+        self.cached = False  # someone reads it, so its newest messages are kept there
 
     def record(self) -> TopicRecord:
         return TopicRecord(self.id, self.name, self.first, self.next, self.exists, self.keeps_last)
 
     @property
-    def attended(self) -> bool:
+    def has_active_subscriber(self) -> bool:
         """True while someone waits for what comes."""
         for subscription in self.subscribers:  # noqa: SIM110 - asked for each topic of a commit: any() takes thrice
             if not subscription.away and self in subscription.cursors:
@@ -126,8 +130,8 @@ class Topic:
         return False
 
     @property
-    def heard(self) -> bool:
-        """True while someone is to be told of what comes."""
+    def has_watcher(self) -> bool:
+        """True while someone is notified of what comes."""
         for subscription in self.watched or ():  # noqa: SIM110 - as above
             if subscription.watchers:
                 return True
@@ -158,7 +162,7 @@ class Topic:
     def add(self, subscription: Subscription, cursor: Cursor) -> None:
         subscription.cursors[self] = cursor
         self.subscribers[subscription] = None
-        if subscription.wide or subscription.watchers:
+        if subscription.wildcard or subscription.watchers:
             self.watch(subscription)
 
     def discard(self, subscription: Subscription) -> None:

@@ -109,7 +109,7 @@ class PushedConnection(asyncio.Protocol):
         del self._connections.all[self]
         if self.delivery is not None:
             self.delivery.close()
-            self._connections.dispatcher.broker.receipt()
+            self._connections.dispatcher.broker.commit()
 
 
 def milliseconds(seconds: float) -> int:

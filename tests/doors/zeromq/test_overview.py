@@ -81,7 +81,7 @@ def test_a_watcher_that_does_not_ask_ends(monkeypatch: pytest.MonkeyPatch) -> No
                 pass
         assert list(broker.clients) == ["watch/asking"]
         broker.publish("t", b"x")
-        await broker.receipt()
+        await broker.commit()
         assert [batch.payloads for batch in await asking] == [[b"x"]]
         door.close()
         assert not broker.clients
@@ -99,7 +99,7 @@ def test_a_watcher_that_was_ended_behind_its_back_is_told(monkeypatch: pytest.Mo
         await door.ask(Watch("w", ["t"], 0.0), 1000)
         for _ in range(20):
             broker.publish("t", b"x")
-        await broker.receipt()
+        await broker.commit()
         async with asyncio.timeout(PATIENCE):
             while await asyncio.sleep(0.01, "watch/w" in broker.clients):
                 pass
@@ -136,7 +136,7 @@ def test_a_watcher_gets_no_more_empty_messages_at_once_than_fit_a_reply() -> Non
         await door.ask(Watch("w", ["t"], 0.0), 1000)
         for _ in range(10_000):
             broker.publish("t", b"")
-        await broker.receipt()
+        await broker.commit()
         counts: list[int] = []
         while sum(counts) < 10_000:
             counts.append(sum(batch.count for batch in await door.ask(Watch("w", ["t"], PATIENCE), 1000)))
@@ -151,7 +151,7 @@ async def gets(broker: Broker, door: watchers.Watchers, client: str) -> None:
     """A watcher gets what is published on t."""
     assert await door.ask(Watch(client, ["t"], 0.0), 1000) == []
     broker.publish("t", b"y")
-    await broker.receipt()
+    await broker.commit()
     assert [batch.payloads for batch in await door.ask(Watch(client, ["t"], PATIENCE), 1000)] == [[b"y"]]
 
 
@@ -226,7 +226,7 @@ def test_one_list_looks_into_the_log_for_a_limited_number_of_messages(
         for client in ("a", "b", "c"):
             for number in range(3):
                 broker.publish(f"{client}/{number}", b"x")
-        await asyncio.shield(broker.receipt())
+        await asyncio.shield(broker.commit())
         found = await overview.subscriptions(broker, ("", ""), 100)
         assert [one.filter for one in found] == ["a/0", "a/1", "a/2", "b/0"]
         while more := await overview.subscriptions(broker, (found[-1].client, found[-1].filter), 100):

@@ -52,7 +52,7 @@ class Counts:
 
 
 class DevicesDoor:
-    """`observer` is told, in the words of docs/protocols/devices.md, who comes and goes."""
+    """`observer` is called with a line, as docs/protocols/devices.md has it, for each client that comes or goes."""
 
     def __init__(
         self,
@@ -109,10 +109,10 @@ class DevicesDoor:
             server.close()
         for receiver in self._receivers:
             await self._loop.run_in_executor(None, receiver.close)
-        await asyncio.wait([self.broker.receipt()])
+        await asyncio.wait([self.broker.commit()])
         while self._received:  # the broker was congested
             self._publish()
-            await asyncio.wait([self.broker.receipt()])
+            await asyncio.wait([self.broker.commit()])
         await self.connections.close()
         self._tell()
 
@@ -134,13 +134,13 @@ class DevicesDoor:
             self.counts.ignored += ignored
             published += len(received.readings) - ignored
             receiver.done(received)
-        receipt = self.broker.receipt()
-        receipt.add_done_callback(partial(self._stored, published))
+        commit = self.broker.commit()
+        commit.add_done_callback(partial(self._stored, published))
         if self._received:
             self._share.when_free(self._publish)
 
-    def _stored(self, published: int, receipt: "asyncio.Future[None]") -> None:
-        if receipt.exception() is not None:
+    def _stored(self, published: int, commit: "asyncio.Future[None]") -> None:
+        if commit.exception() is not None:
             self.counts.unstored += published
 
     def _changed(self) -> None:
@@ -201,7 +201,7 @@ class Connection(PushedConnection):
             except StafetaError as error:
                 self._refuse("a command is skipped: %s", error)
         if self.delivery is not None:
-            self._door.broker.receipt().add_done_callback(self._stored)
+            self._door.broker.commit().add_done_callback(self._stored)
 
     def _do(self, command: Command) -> None:
         match command:
@@ -209,9 +209,9 @@ class Connection(PushedConnection):
                 self._id = client
                 self._enter(f"devices/{client}")
             case Subscribe(topic, sf) if self.delivery is not None:
-                self.delivery.feed.subscribe(topic, durable=sf, lasting=True)
+                self.delivery.consumer.subscribe(topic, durable=sf, persistent=True)
             case Unsubscribe(topic) if self.delivery is not None:
-                self.delivery.feed.unsubscribe(topic)
+                self.delivery.consumer.unsubscribe(topic)
             case Refused(why):
                 self._refuse("a command is skipped: %s", why)
 
@@ -223,13 +223,11 @@ class Connection(PushedConnection):
         sessions.open(client, self)
         delivery = self.deliver(client, self._door.struct if self._commands.struct else self._door.text)
         self._door.observer(f"New client {self._id} connected from {self.peer}.")
-        delivery.feed.resume()
+        delivery.consumer.resume()
 
-    def _stored(self, receipt: "asyncio.Future[None]") -> None:
-        if receipt.exception() is not None and not self.transport.is_closing():
-            self._refuse(
-                "the connection is closed, its commands could not be stored: %s", receipt.exception()
-            )
+    def _stored(self, commit: "asyncio.Future[None]") -> None:
+        if commit.exception() is not None and not self.transport.is_closing():
+            self._refuse("the connection is closed, its commands could not be stored: %s", commit.exception())
             self.transport.abort()
 
     def _refuse(self, sentence: str, why: object) -> None:
@@ -250,5 +248,5 @@ class Connection(PushedConnection):
         if self.delivery is None:
             return
         self.delivery.close()
-        if self._door.broker.sessions.close(self.delivery.feed.client, self) and not self._door.closed:
+        if self._door.broker.sessions.close(self.delivery.consumer.client, self) and not self._door.closed:
             self._door.observer(f"Client {self._id} disconnected.")

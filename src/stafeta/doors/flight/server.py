@@ -24,7 +24,7 @@ from stafeta.doors.flight.calls import Calls
 from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import (
-    FeedReader,
+    ConsumerReader,
     RangeReader,
     Reader,
     Stream,
@@ -148,9 +148,9 @@ class FlightDoor:
 
     async def durable(self) -> None:
         """Returns when all that was done so far is durable, or raises why it could not be."""
-        receipt = self.broker.receipt()
-        await asyncio.wait([receipt])
-        receipt.result()
+        commit = self.broker.commit()
+        await asyncio.wait([commit])
+        commit.result()
 
     async def topics(self, filter_: str | None) -> list[Topic]:
         """Those that match, in the order of their names. The broker's own have to be asked for."""
@@ -207,7 +207,7 @@ class FlightDoor:
             if self._clients.get((client, filter_)) is reader:
                 del self._clients[client, filter_]
 
-        reader = FeedReader(self.broker, subscription, stops, closed)
+        reader = ConsumerReader(self.broker, subscription, stops, closed)
         self._clients[client, filter_] = reader
         return reader
 
@@ -240,13 +240,13 @@ class FlightDoor:
     def close_stream(self, stream: Stream) -> None:
         self._streams.discard(stream)
         stream.close()
-        self.broker.receipt()  # the subscription of someone without a name goes; nobody waits for that
+        self.broker.commit()  # the subscription of someone without a name goes; nobody waits for that
 
 
 @contextmanager
 def _ipv6_taken(port: int) -> Iterator[int]:
     """Holds a port of IPv6, any that is free for IPv4 too where it is 0: gRPC would listen there as well, if it could,
-    when it is told to listen on all addresses of IPv4."""
+    when it has to listen on all addresses of IPv4."""
     with ExitStack() as held:
         with suppress(OSError):  # there is no IPv6, or somebody else has the port
             if port == 0:

@@ -1,6 +1,6 @@
 """One connection of the frames door. (docs/protocols/frames.md)
 
-1. What comes together is published together, with one receipt. Who says little is heard at once; who says much takes
+1. What comes together is published together, with one commit. Who says little is heard at once; who says much takes
    turns with the others, so many bytes each.
 2. There is nothing in the protocol to say no with. Bytes that cannot be read, or messages that cannot be stored, end
    the connection; a command that is readable but cannot be carried out is logged and skipped.
@@ -117,16 +117,16 @@ class Connection(PushedConnection):
         if self.delivery is not None and self._commands.serializer is not None:
             self.delivery.encoder = self._door.encoder(self._commands.serializer, self._commands.key)
         if changed:
-            broker.receipt().add_done_callback(self._stored)
+            broker.commit().add_done_callback(self._stored)
         if self.transport.is_closing():
             return
         if asked:
             self._hold(ASKED)
-            broker.receipt().add_done_callback(self._answer)
+            broker.commit().add_done_callback(self._answer)
 
-    def _stored(self, receipt: "asyncio.Future[None]") -> None:
-        if receipt.exception() is not None:
-            self._end("the connection is closed, what it said could not be stored: %s", receipt.exception())
+    def _stored(self, commit: "asyncio.Future[None]") -> None:
+        if commit.exception() is not None:
+            self._end("the connection is closed, what it said could not be stored: %s", commit.exception())
 
     def _skip(self, why: object) -> None:
         self._skipped += 1
@@ -147,12 +147,12 @@ class Connection(PushedConnection):
             self.deliver(f"frames/{self._number}", encoder)
         assert self.delivery is not None
         last_of = None if is_filter(topic) else topic.rstrip("/") or topic
-        self.delivery.feed.subscribe(_filter(topic), durable=False, last_of=last_of)
+        self.delivery.consumer.subscribe(_filter(topic), durable=False, last_of=last_of)
 
     def _unsubscribe(self, topic: str) -> None:
         try:
             if self.delivery is not None:
-                self.delivery.feed.unsubscribe(_filter(topic))
+                self.delivery.consumer.unsubscribe(_filter(topic))
         except NotSubscribed as error:
             log.debug("%s", error, extra=fields(peer=self.peer))
 

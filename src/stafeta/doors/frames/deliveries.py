@@ -33,7 +33,7 @@ _CANONICAL: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?")
 
 
 def encoder(serializer: Serializer, key: str, cut: Callable[[str], None]) -> Callable[[Batch], list[bytes]]:
-    """Makes the frames of a batch's messages. `cut` is told the topic of each message that had to be cut."""
+    """Makes the frames of a batch's messages. `cut` is called with the topic of each message that had to be cut."""
     code = serializer.code
     make = _WRITERS[code]
 

@@ -131,7 +131,7 @@ Request: TypeAlias = (
     | Clients
     | Subscriptions
 )
-Patient: TypeAlias = Get | Wait | Watch  # what may wait for messages
+LongPoll: TypeAlias = Get | Wait | Watch  # what may wait for messages
 
 
 class TopicLine(NamedTuple):

@@ -1,7 +1,7 @@
 """The ZeroMQ door: moves frames between a ROUTER socket and the broker.
 
 1. The socket's descriptor is watched on the loop, and every wake-up drains the socket: what arrived together becomes
-   durable together, with one receipt.
+   durable together, with one commit.
 2. Replies to a connection leave in the order of its requests. Those that wait for the disk leave with their turn; while
    one takes time, because it reads or is large, later requests of the same connection wait behind it, and nobody else.
 3. A connection that does not read its replies is kept from holding memory: once `max_backlog` bytes wait for it, its
@@ -26,7 +26,7 @@ from stafeta.broker import Broker
 from stafeta.broker.commits import GROUP
 from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.zeromq import verbs
-from stafeta.doors.zeromq.codec import Dialect, Patient, Request
+from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
@@ -141,7 +141,7 @@ class ZeroMQDoor:
             task.cancel()
         self._watchers.close()
         if self._turns:
-            await asyncio.wait([self._broker.receipt()])
+            await asyncio.wait([self._broker.commit()])
             await asyncio.sleep(0)
         self._monitor.close()
         self._socket.close()
@@ -240,12 +240,12 @@ class ZeroMQDoor:
     def _finish(self, turn: Turn) -> None:
         if turn.replies:
             self._turns.append(turn)
-            self._broker.receipt().add_done_callback(self._settle)
+            self._broker.commit().add_done_callback(self._settle)
 
-    def _settle(self, receipt: "asyncio.Future[None]") -> None:
+    def _settle(self, commit: "asyncio.Future[None]") -> None:
         """A turn is durable, or could not be made so: send its replies."""
         turn = self._turns.popleft()
-        error = receipt.exception()
+        error = commit.exception()
         if error is None:
             for connection, reply, _, _ in turn.replies:
                 self._reply(connection, reply)
@@ -261,7 +261,7 @@ class ZeroMQDoor:
         """Carry out a request in a task of its own; bytes are one that has to be parsed first."""
         waiting = self._waiting.setdefault(connection, Waiting())
         waiting.busy = True
-        waiting.working = not isinstance(request, Patient)
+        waiting.working = not isinstance(request, LongPoll)
         if isinstance(request, bytes):
             self._queued += len(request)
         answered_before = connection in turn.connections or any(
@@ -275,8 +275,8 @@ class ZeroMQDoor:
         self, connection: bytes, dialect: Dialect, request: Request | bytes, *, wait: bool
     ) -> None:
         if wait:
-            await asyncio.wait([self._broker.receipt()])
-            await asyncio.sleep(0)  # the turn's replies leave in a callback of the same receipt
+            await asyncio.wait([self._broker.commit()])
+            await asyncio.sleep(0)  # the turn's replies leave in a callback of the same commit
         parsed: Request | None = None
         source = self._sources.get(connection, "")
         try:
@@ -307,7 +307,7 @@ class ZeroMQDoor:
                 self._broker, self._watchers, dialect, request, source, self._get_reply
             )
         reply = verbs.act(self._broker, dialect, request, source)
-        await asyncio.shield(self._broker.receipt())
+        await asyncio.shield(self._broker.commit())
         return reply
 
     def _queue(self, connection: bytes, body: bytes) -> None:

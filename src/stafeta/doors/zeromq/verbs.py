@@ -152,28 +152,28 @@ class Portions:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._receipts: list[asyncio.Future[None]] = []
+        self._commits: list[asyncio.Future[None]] = []
 
     async def others_turn(self) -> None:
         """Call after each portion. Raises why one could not be stored.
 
         Whatever joins a group waits for all of it: what is large does not let one grow beyond a few milliseconds."""
         broker = self._broker
-        receipt = broker.receipt()
-        if not self._receipts or self._receipts[-1] is not receipt:
-            self._receipts.append(receipt)
+        commit = broker.commit()
+        if not self._commits or self._commits[-1] is not commit:
+            self._commits.append(commit)
         if broker.commits.pending.size > GROUP:
-            await asyncio.wait([receipt])
+            await asyncio.wait([commit])
         else:
             await asyncio.sleep(0)
-        while self._receipts and self._receipts[0].done():
-            self._receipts.pop(0).result()
+        while self._commits and self._commits[0].done():
+            self._commits.pop(0).result()
 
     async def durable(self) -> None:
         """Returns when all of them are."""
-        for receipt in self._receipts:
-            await asyncio.wait([receipt])
-            receipt.result()
+        for commit in self._commits:
+            await asyncio.wait([commit])
+            commit.result()
 
 
 async def _put_in_portions(broker: Broker, request: PutSequence, source: str) -> bytes:
@@ -227,14 +227,14 @@ def _aim(broker: Broker, client: str, filter_: str) -> tuple[Subscription, Topic
     """The subscription, and the one topic that is meant, or None for all that a filter matches."""
     _check_own(client)
     subscription = broker.subscription(client, filter_)
-    if subscription.wide and filter_ == subscription.filter:
+    if subscription.wildcard and filter_ == subscription.filter:
         return subscription, None
     return subscription, broker.topic(filter_)
 
 
 def _behind(subscription: Subscription) -> int:
     """The last id that a subscription has behind it: an offset, or for a filter a position."""
-    if not subscription.wide:
+    if not subscription.wildcard:
         (cursor,) = subscription.cursors.values()
         return cursor.floor - 1
     return subscription.start
@@ -252,7 +252,7 @@ async def _deliver(broker: Broker, request: Get, size: int) -> FetchResult:
         return FetchResult(await broker.fetch(subscription, [topic], size), False)
     broker.check_offset(topic, after)
     broker.ack(subscription, topic, 0, after + 1)
-    broker.receipt()
+    broker.commit()
     if request.limit is not None:
         return FetchResult(await broker.fetch(subscription, [topic], size), by_position=False)
     # Whoever says n has n, whatever was acknowledged in its name since.
@@ -269,10 +269,10 @@ async def _read(broker: Broker, request: Read, size: int) -> FetchResult:
 async def _ready(broker: Broker, request: Wait) -> list[str]:
     """The filters that have something for the client, as soon as there are any."""
     aims = {filter_: _aim(broker, request.client, filter_) for filter_ in request.filters}
-    news = asyncio.Event()
+    wakeup = asyncio.Event()
 
     def wake(topic: Topic) -> None:
-        news.set()
+        wakeup.set()
 
     async def found() -> list[str]:
         return [
@@ -284,8 +284,8 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
     try:
         async with asyncio.timeout(request.wait or None):
             while not (filters := await found()) and request.wait:
-                await news.wait()
-                news.clear()
+                await wakeup.wait()
+                wakeup.clear()
         return filters
     except TimeoutError:
         return []
@@ -305,18 +305,18 @@ async def _has_pending(subscription: Subscription, one: Topic | None) -> bool:
 async def _wait(broker: Broker, request: Get, size: int) -> FetchResult:
     """Until there is something to deliver, or the time is over."""
     subscription, _ = _aim(broker, request.client, request.filter)
-    news = asyncio.Event()
+    wakeup = asyncio.Event()
 
     def wake(topic: Topic) -> None:
-        news.set()
+        wakeup.set()
 
     broker.watch(subscription, wake)  # first: more may come while it is looked for
     try:
         delivery = await _deliver(broker, request, size)
         async with asyncio.timeout(request.wait):
             while not delivery.batches:
-                await news.wait()
-                news.clear()
+                await wakeup.wait()
+                wakeup.clear()
                 delivery = await _deliver(broker, request, size)
         return delivery
     except TimeoutError:

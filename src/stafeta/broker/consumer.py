@@ -1,11 +1,11 @@
-"""What a connection that is pushed its messages reads from.
+"""A consumer: what a connection that is pushed its messages reads from.
 
-1. A feed joins any number of one client's subscriptions. A message that several of them match is handed out once, and
-   messages of different topics come in the order in which they were published.
+1. A consumer joins any number of one client's subscriptions. A message that several of them match is handed out once,
+   and messages of different topics come in the order in which they were published.
 2. It reads from the log, at the connection's own pace, so a slow connection costs no memory. A live subscription that
-   falls too far behind ends the feed with `Lagging`.
+   falls too far behind ends the consumer with `Lagging`.
 3. What it hands out is a list of batches. Where they are of several topics their messages interleave: their order is
-   that of their positions. Feeds that are equally far share the batches, so a door can share what it makes of them.
+   that of their positions. Consumers that are equally far share the batches, so a door can share what it makes of them.
 4. A topic that is damaged where it is read next is set aside, so that the others come. When there is nothing else to
    hand out, `read` raises StoreDamaged for it, once; it goes on when the damage is skipped or acknowledged.
 """
@@ -36,13 +36,14 @@ class Span(NamedTuple):
 
 
 def _nobody() -> None:
-    """Hears of news when a feed is closed."""
+    """In place of `on_ready` once a consumer is closed."""
 
 
-class Feed:
-    """`news` is called when there is something to take where there was nothing, or the feed is too far behind.
+class Consumer:
+    """`on_ready` is called when there is something to take where there was nothing, or the consumer is too far behind.
 
-    A patient feed may be as far behind as it likes; only if a message goes before it was handed out is it ended."""
+    With `unbounded_lag` it may be as far behind as it likes; only a message that goes before it was handed out ends
+    it."""
 
     __slots__ = (
         "_ahead",
@@ -56,15 +57,17 @@ class Feed:
         "_untold",
         "client",
         "lagging",
-        "news",
-        "patient",
+        "on_ready",
+        "unbounded_lag",
     )
 
-    def __init__(self, broker: "Broker", client: str, news: Callable[[], None], *, patient: bool) -> None:
+    def __init__(
+        self, broker: "Broker", client: str, on_ready: Callable[[], None], *, unbounded_lag: bool
+    ) -> None:
         self._broker = broker
         self.client = client
-        self.news = news
-        self.patient = patient
+        self.on_ready = on_ready
+        self.unbounded_lag = unbounded_lag
         self.lagging: Lagging | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._sent: dict[Topic, int] = {}  # the next offset to hand out
@@ -87,11 +90,11 @@ class Feed:
                 self._join(subscription)
 
     def subscribe(
-        self, filter_: str, *, durable: bool, lasting: bool = False, last_of: str | None = None
+        self, filter_: str, *, durable: bool, persistent: bool = False, last_of: str | None = None
     ) -> Subscription:
         """Make or change the subscription, and hand out what it has not acknowledged. `last_of` is a topic whose last
         message, if it holds one, is handed out again."""
-        subscription = self._broker.subscribe(self.client, filter_, durable=durable, lasting=lasting)
+        subscription = self._broker.subscribe(self.client, filter_, durable=durable, persistent=persistent)
         if self._subscriptions.get(filter_) is not subscription:
             self._join(subscription)
         topic = self._broker.topics.get(last_of) if last_of is not None else None
@@ -101,7 +104,7 @@ class Feed:
 
     def _join(self, subscription: Subscription) -> None:
         self._subscriptions[subscription.filter] = subscription
-        self._broker.attend(subscription)
+        self._broker.reattach(subscription)
         self._broker.watch(subscription, self._wake)
         self._joining += 1
         self._broker.portions.do(self._look_at(subscription, list(subscription.cursors)))
@@ -120,7 +123,7 @@ class Feed:
         self._joining -= 1
         if not self._joining and (self._ready or self._asked):
             self._asked = False
-            self.news()
+            self.on_ready()
 
     @property
     def joining(self) -> bool:
@@ -173,8 +176,8 @@ class Feed:
         self._subscriptions.clear()
         self._ready.clear()
         self._ahead.clear()
-        # Both know the feed: they would keep each other until cycles are looked for.
-        self.news = _nobody
+        # Both know the consumer: they would keep each other until cycles are looked for.
+        self.on_ready = _nobody
         self.lagging = None
 
     # --- handing out
@@ -189,13 +192,13 @@ class Feed:
             del self._aside[topic]
         if not self._ready and not self._joining:
             self._ready[topic] = None
-            self.news()
+            self.on_ready()
         else:
             self._ready[topic] = None
         if topic.visible - sent > self._broker.limits.lag and self.lagging is None:
             # What was handed out for a subscription that has ended says nothing of one that came after it.
             sent = self._sent[topic] = max(sent, self._floor(topic))
-            if self.patient:
+            if self.unbounded_lag:
                 self._broker.collector.dirty.add(topic)  # no more than that is held for it
             elif topic.visible - sent > self._broker.limits.lag:
                 self._check_lag(topic, topic.visible - sent)
@@ -212,7 +215,7 @@ class Feed:
             f"Client {self.client!r} is {lag} messages behind on {topic.name!r}; a live subscription may be "
             f"{self._broker.limits.lag} behind (limits.max_lag)."
         )
-        self.news()
+        self.on_ready()
 
     def _overtaken(self, topic: Topic, start: int) -> Lagging:
         self.lagging = Lagging(
@@ -308,7 +311,7 @@ class Feed:
         floor = cursors[0].floor if len(cursors) == 1 else min([cursor.floor for cursor in cursors])
         start = max(self._sent.get(topic, 0), floor)
         if start < topic.first:
-            if self.patient and not self.durable:
+            if self.unbounded_lag and not self.durable:
                 raise self._overtaken(topic, start)
             start = topic.first
         if len(cursors) == 1 and cursors[0].gaps:
@@ -364,7 +367,7 @@ class Feed:
                 self._broker.ack_surely(subscription, topic, start, stop)
 
     def spans(self, batches: Sequence[Batch]) -> list[Span]:
-        """What `done` will be told of these batches, of which there is at least one."""
+        """What to give to `done` for these batches, of which there is at least one."""
         topics = self._broker.topics
         spans: list[Span] = []
         name, start, stop = "", 0, 0
