@@ -103,7 +103,7 @@ def test_offsets_go_on_when_a_topic_comes_back(tmp_path: Path) -> None:
 def test_a_topic_that_keeps_its_last_value_keeps_just_that(tmp_path: Path) -> None:
     async def work() -> None:
         broker = await Broker.open(FailingSqlite(tmp_path))
-        broker.topic_for("t", create=True).keeps_last = True
+        broker.registry.topic_for("t", create=True).keeps_last = True
         for at in range(5):
             broker.publish("t", b"%d" % at)
         await broker.commit()

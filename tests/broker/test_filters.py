@@ -136,7 +136,7 @@ def test_a_client_that_comes_does_not_wait_until_all_of_an_ended_filter_is_let_g
             await asyncio.sleep(0)
             turns += 1
         assert turns < 10
-        assert broker.portions._work
+        assert broker.registry.portions._work
         assert await received(consumer) == ["t/1=1"]
 
     run(work())
@@ -155,7 +155,7 @@ def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
         await publish(broker, *[f"{name}=1" for name in names])
         subscription = broker.subscribe("c", "#", earliest=True)
         await broker.commit()
-        broker.begin_portion(subscription)
+        broker.registry.begin_portion(subscription)
         await broker.commit()
         assert subscription.beginning
         assert len(subscription.cursors) < 5
@@ -198,7 +198,7 @@ def test_one_that_begins_with_the_earliest_and_becomes_live_begins_with_what_com
         consumer = broker.consumer("d")
         consumer.resume()
         for topic in broker.topics.values():  # or the filter would get what is there
-            broker.begin_with(topic)
+            broker.registry.begin_with(topic)
         await publish(broker, "b=2")
         while consumer.joining:  # noqa: ASYNC110 - it is a test
             await asyncio.sleep(0)

@@ -119,7 +119,9 @@ def test_a_name_that_was_forgotten_goes_on_above_all_offsets_that_it_had(
                         used = store()
                         broker = await Broker.open(used, LIMITS)
                 assert len(broker.topics) <= 2 * LIMITS.topics
-                assert broker._producers == sum(len(t.producers or ()) for t in broker.topics.values())
+                assert broker.registry.producers == sum(
+                    len(t.producers or ()) for t in broker.topics.values()
+                )
             broker.unsubscribe("always", "kept")
             await broker.commit()
             for _ in range(4):

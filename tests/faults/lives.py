@@ -93,7 +93,7 @@ def seen(broker: Broker) -> Seen:
         dict(broker.staging._done),
         {producer: dict(records) for producer, records in broker.staging._committed.items()},
         {key: [(one.part, one.topic, one.rows) for one in records] for key, records in staged if records},
-        broker._client_id,
+        broker.registry._client_id,
         broker.commits.position,
     )
 

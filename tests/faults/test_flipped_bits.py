@@ -130,7 +130,7 @@ async def seen(broker: Broker) -> tuple[State, list[StoreDamaged]]:
             for (producer, number), rows in broker.staging._rows.items()
             if rows
         },
-        broker._client_id,
+        broker.registry._client_id,
     )
     return state, refused
 

@@ -104,10 +104,10 @@ class Consumer:
 
     def _join(self, subscription: Subscription) -> None:
         self._subscriptions[subscription.filter] = subscription
-        self._broker.reattach(subscription)
+        self._broker.registry.reattach(subscription)
         self._broker.watch(subscription, self._wake)
         self._joining += 1
-        self._broker.portions.do(self._look_at(subscription, list(subscription.cursors)))
+        self._broker.registry.portions.do(self._look_at(subscription, list(subscription.cursors)))
 
     def _look_at(self, subscription: Subscription, topics: Iterable[Topic]) -> Iterator[None]:
         """Nothing is handed out until all of them are looked at: what comes first may be in the last."""
@@ -151,7 +151,7 @@ class Consumer:
         if subscription is not None:
             del self._subscriptions[filter_]
             self._broker.unwatch(subscription, self._wake)
-        self._broker.portions.do(self._forget(topics))
+        self._broker.registry.portions.do(self._forget(topics))
 
     def _forget(self, topics: Iterable[Topic]) -> Iterator[None]:
         for topic in topics:
@@ -195,12 +195,12 @@ class Consumer:
             self.on_ready()
         else:
             self._ready[topic] = None
-        if topic.visible - sent > self._broker.limits.lag and self.lagging is None:
+        if topic.visible - sent > self._broker.registry.limits.lag and self.lagging is None:
             # What was handed out for a subscription that has ended says nothing of one that came after it.
             sent = self._sent[topic] = max(sent, self._floor(topic))
             if self.unbounded_lag:
                 self._broker.collector.dirty.add(topic)  # no more than that is held for it
-            elif topic.visible - sent > self._broker.limits.lag:
+            elif topic.visible - sent > self._broker.registry.limits.lag:
                 self._check_lag(topic, topic.visible - sent)
 
     def _floor(self, topic: Topic) -> int:
@@ -213,7 +213,7 @@ class Consumer:
             return
         self.lagging = Lagging(
             f"Client {self.client!r} is {lag} messages behind on {topic.name!r}; a live subscription may be "
-            f"{self._broker.limits.lag} behind (limits.max_lag)."
+            f"{self._broker.registry.limits.lag} behind (limits.max_lag)."
         )
         self.on_ready()
 
@@ -260,7 +260,7 @@ class Consumer:
             if len(self._ready) == 1:
                 return self._handed_out(topic, start, stop, batches)
             self._keep(topic, stop, batches)
-        return None if self._untold else self._in_turn(self._broker.visible_position)
+        return None if self._untold else self._in_turn(self._broker.log.visible_position)
 
     async def read(self, size: int, overhead: int = 0) -> list[Batch]:
         """The same, from the store where necessary."""
@@ -270,7 +270,7 @@ class Consumer:
             self._asked = True
             return []
         # What is committed while the topics are read one after the other comes after all that was there before.
-        limit = self._broker.visible_position
+        limit = self._broker.log.visible_position
         share = self._share(size, overhead)
         async for topic in in_portions(list(self._ready)):
             if topic not in self._ahead:

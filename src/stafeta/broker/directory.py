@@ -42,7 +42,7 @@ class Directory:
         self._removed: dict[Topic, None] = {}  # topics that do not exist any more, the longest removed first
         self._first_offset = 1  # where new topics begin
         self._last_topic = 0
-        self._producers = 0  # that are remembered, once for each topic
+        self.producers = 0  # that are remembered, once for each topic
 
     def reconfigure(self, limits: Limits, retention: Callable[[str], Retention | None]) -> None:
         """Change limits and retention while running."""
@@ -152,7 +152,7 @@ class Directory:
         def undo() -> None:
             self._first_offset = before
             topic.producers = producers
-            self._producers += len(producers or ())
+            self.producers += len(producers or ())
             self._add(topic)
             self._removed = {topic: None, **self._removed}
 
@@ -160,7 +160,7 @@ class Directory:
         pending.group.forgotten_topics.append(topic.id)
         self._first_offset = pending.group.first_offset = max(before, topic.next)
         topic.producers = None
-        self._producers -= len(producers or ())
+        self.producers -= len(producers or ())
         del self._removed[topic]
         self._take_out(topic)
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from operator import attrgetter
 
@@ -18,6 +18,7 @@ _BASE = attrgetter("base")
 
 class Log:
     def __init__(self, store: Store, tail: int) -> None:
+        self.visible_position = 1  # that of the first message that is not durable yet
         self._store = store
         self._limit = tail
         self._size = 0
@@ -64,6 +65,10 @@ class Log:
         if overhead:
             stop = min(stop, start + max(size // overhead, 1))
         return await self._store.read(topic.id, start, stop, size)
+
+    async def verify(self, staged: Sequence[int]) -> None:
+        """Raises StoreDamaged where a staged batch is not as it was written."""
+        await self._store.verify(staged)
 
     def newest(self, topic: Topic, start: int, stop: int, size: int, overhead: int = 0) -> list[Batch] | None:
         """The same, if it is in memory; else None."""

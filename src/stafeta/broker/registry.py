@@ -36,7 +36,7 @@ class Registry(Directory):
         self._client_id = 0
         self._taken: set[str] = set()  # ids above it under which somebody counts who never asked for one
 
-    def _restore(self, snapshot: Snapshot) -> dict[int, Topic]:
+    def restore(self, snapshot: Snapshot) -> dict[int, Topic]:
         """Returns the topics by their ids."""
         topics: dict[int, Topic] = {}
         for record in snapshot.topics:
@@ -77,9 +77,8 @@ class Registry(Directory):
         """Some were damaged: whoever has none where he may have had one begins with all that there is."""
         for subscription in subscriptions:
             for topic in self.matching(subscription.filter) if subscription.durable else ():
-                if topic not in subscription.cursors and (
-                    not subscription.wildcard or topic.first < topic.next
-                ):
+                empty = subscription.wildcard and topic.first == topic.next
+                if topic not in subscription.cursors and not empty:
                     topic.add(subscription, Cursor(topic.first))
 
     # --- subscriptions
@@ -95,7 +94,7 @@ class Registry(Directory):
         pending.undo.append(lambda: setattr(self, "_client_id", before))
         return self._client_id
 
-    def _take(self, client: str) -> None:
+    def reserve_client(self, client: str) -> None:
         """Never give this id to anyone: his messages would be taken for retries of what was published under it."""
         if client.isdecimal() and int(client) > self._client_id:
             self._taken.add(client)

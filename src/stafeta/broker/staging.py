@@ -148,7 +148,7 @@ class Staging:
 
     async def verify(self, producer: str, counter: int) -> None:
         """Call before `commit`: raises StoreDamaged where what was staged is not as it came."""
-        await self._broker.verify([record.id for record in self._staged.get((producer, counter), [])])
+        await self._broker.log.verify([record.id for record in self._staged.get((producer, counter), [])])
 
     def commit(
         self,
@@ -253,7 +253,7 @@ class Staging:
             )
 
     def _made(self, name: str) -> Topic:
-        topic = self._broker.topic_for(name, create=True)
+        topic = self._broker.registry.topic_for(name, create=True)
         self._broker.collector.dirty.add(topic)  # it goes again, where nothing comes of it
         return topic
 

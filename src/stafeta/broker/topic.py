@@ -1,5 +1,6 @@
 """Topics and subscriptions: what the broker knows of each while it runs."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -8,6 +9,8 @@ from stafeta.broker.producer import Producer
 from stafeta.message import Batch
 from stafeta.names import RESERVED, is_filter, matcher
 from stafeta.store.port import SubscriptionRecord, TopicRecord
+
+log = logging.getLogger("stafeta.broker")
 
 
 class Retention(NamedTuple):
@@ -170,6 +173,15 @@ class Topic:
         subscription.cursors.pop(self, None)
         self.subscribers.pop(subscription, None)
         self.unwatch(subscription)
+
+    def notify_watchers(self) -> None:
+        """Something new can be read here."""
+        for subscription in list(self.watched or ()):
+            for watcher in list(subscription.watchers) if self in subscription.cursors else ():
+                try:
+                    watcher(self)
+                except Exception:
+                    log.exception("a reader could not be notified of what came; it may wait in vain")
 
     def watch(self, subscription: Subscription) -> None:
         if self.watched is None:

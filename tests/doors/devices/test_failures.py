@@ -88,7 +88,7 @@ def test_readings_that_could_not_be_stored_are_counted(caplog: pytest.LogCapture
     caplog.set_level(logging.INFO, "stafeta")
 
     async def work(store: Disk, broker: Broker, door: DevicesDoor, place: tuple[str, int]) -> None:
-        broker.topic_for("t", create=True)
+        broker.registry.topic_for("t", create=True)
         await asyncio.shield(broker.commit())
         store.fails = True
         with Publisher(place) as publisher:
@@ -122,7 +122,7 @@ def test_an_error_of_the_system_at_receiving_passes(
     monkeypatch.setattr(receiver, "_several", failing)
 
     async def work(_: Disk, broker: Broker, door: DevicesDoor, place: tuple[str, int]) -> None:
-        broker.topic_for("t", create=True)
+        broker.registry.topic_for("t", create=True)
         await asyncio.shield(broker.commit())
         with Publisher(place) as publisher:
             publisher.send("t", 3, b"x")
