@@ -92,7 +92,7 @@ async def _serve(
         )
         _settle_garbage(loop)
         flight = await _open_doors(config, broker, closing, observer, bound)
-        broker.collector.start(config.store.sweep)
+        broker.start_collection(config.store.sweep)
         await stopping.wait()
         log.info("stopping")
     log.info("stopped")

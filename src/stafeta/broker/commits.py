@@ -5,7 +5,7 @@
 2. A change is made in memory at once and leaves behind how to undo it. If the commit fails, the group and the one that
    grew on top of it are undone, the last change first, and everyone who waited gets the error.
 3. `commit()` returns the group's future, which resolves when the group is durable.
-4. A door adds about `GROUP` bytes to a group; what more it has waits for the next, so that nobody waits for long
+4. A door adds about `DOOR_SHARE` bytes to a group; what more it has waits for the next, so that nobody waits for long
    behind somebody else's bulk. Among its connections a door takes turns.
 5. What has nobody to report an error to, such as that a device has got its messages, is done again after a while,
    until it is durable.
@@ -28,7 +28,7 @@ log = logging.getLogger("stafeta.broker")
 T = TypeVar("T")
 
 MOVE = 64  # bytes that a range counts for which is acknowledged out of order
-GROUP = 1 << 20  # bytes of one door in a group, after which it waits for the next
+DOOR_SHARE = 1 << 20  # bytes of one door in a group, after which it waits for the next
 AGAIN = 1.0  # seconds until what could not be stored is done again, and without failures until the log says it works
 
 
@@ -60,6 +60,11 @@ class Pending:
         self.sealed: list[Callable[[], None]] = []  # called when it grows no more, and the next one does
         self.done: asyncio.Future[None] = loop.create_future()
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    @property
+    def has_single_messages(self) -> bool:
+        """True where messages are in it that came one by one."""
+        return bool(self.rows)
 
     def append_to(self, topic: Topic) -> list[Row]:
         """The rows to which messages of this topic are added."""
@@ -134,7 +139,7 @@ class Share:
         """Do something that may add to the group that grows, and count what it added."""
         pending = self._commits.pending
         if pending is not self._pending:
-            self._pending, self._left = pending, GROUP
+            self._pending, self._left = pending, DOOR_SHARE
         before = pending.size
         done = work()
         self._left -= pending.size - before

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from stafeta.broker.cursor import Cursor
+from stafeta.broker.cursor import Cursor, Span
 from stafeta.broker.producer import Producer
 from stafeta.message import Batch
 from stafeta.names import RESERVED, is_filter, matcher
@@ -72,6 +72,19 @@ class Subscription:
         """All below is done."""
         cursor = self.cursors.get(topic)
         return topic.next if cursor is None else cursor.floor
+
+    def above(self, topic: "Topic") -> list[Span]:
+        """The ranges above the floor that are done."""
+        cursor = self.cursors.get(topic)
+        return [] if cursor is None else cursor.above
+
+    @property
+    def last_done(self) -> int:
+        """The last id that it has behind it: an offset, or for a wildcard a position."""
+        if self.wildcard:
+            return self.start
+        (cursor,) = self.cursors.values()
+        return cursor.floor - 1
 
     def covers(self, name: str) -> bool:
         return matcher(self.filter)(name) if self.wildcard else name == self.filter

@@ -216,11 +216,11 @@ class Connection(PushedConnection):
                 self._refuse("a command is skipped: %s", why)
 
     def _enter(self, client: str) -> None:
-        sessions = self._door.broker.sessions
-        older = sessions.holder(client)
+        broker = self._door.broker
+        older = broker.session_holder(client)
         if self._door.takeover and isinstance(older, Connection) and older is not self:
             older.end()
-        sessions.open(client, self)
+        broker.open_session(client, self)
         delivery = self.deliver(client, self._door.struct if self._commands.struct else self._door.text)
         self._door.observer(f"New client {self._id} connected from {self.peer}.")
         delivery.consumer.resume()
@@ -248,5 +248,5 @@ class Connection(PushedConnection):
         if self.delivery is None:
             return
         self.delivery.close()
-        if self._door.broker.sessions.close(self.delivery.consumer.client, self) and not self._door.closed:
+        if self._door.broker.close_session(self.delivery.consumer.client, self) and not self._door.closed:
             self._door.observer(f"Client {self._id} disconnected.")

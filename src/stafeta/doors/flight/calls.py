@@ -125,7 +125,7 @@ class Calls(flight.FlightServerBase):
                 self._door.leave()
                 raise
             broker = self._door.broker
-            mark = None if wanted.mark is None else broker.runs.mark
+            mark = None if wanted.mark is None else broker.mark
             encoder = BatchEncoder(
                 wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs, mark=mark
             )

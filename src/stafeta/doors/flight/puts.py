@@ -150,7 +150,7 @@ class PutStream:
             self._door.check_open()
             if stage is not None:
                 staged = batch.placed(0, 0, 0, stage.producer, self._source, None)
-                self._broker.staging.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
+                self._broker.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
             else:
                 offset = self._broker.append(topic, batch, self._source, producer or "", sequence)
         except Exception as problem:  # noqa: BLE001 - whoever waits must get it

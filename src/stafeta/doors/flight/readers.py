@@ -213,8 +213,4 @@ async def live_reader(broker: Broker, ticket: Ticket, client: str) -> ConsumerRe
 async def unacknowledged(broker: Broker, subscription: Subscription) -> dict[str, int]:
     """The topics on which a subscriber has not acknowledged all, and where they end."""
     await broker.begun(subscription)
-    return {
-        topic.name: topic.visible
-        async for topic in in_portions(list(subscription.cursors))
-        if subscription.floor(topic) < topic.visible
-    }
+    return {topic.name: topic.visible async for topic, _ in broker.unacknowledged(subscription)}

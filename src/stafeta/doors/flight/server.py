@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 from stafeta import addresses
 from stafeta.addresses import EVERY, EVERY_IPV4, Address
 from stafeta.broker import Broker, Topic
-from stafeta.broker.commits import GROUP
 from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
@@ -79,7 +78,8 @@ class FlightDoor:
         self._clients: dict[tuple[str, str], Reader] = {}  # who reads for a client's filter
         self._putting: dict[PutStream, None] = {}  # in the order of their turns
         self._yielded = False  # the last group was left to others
-        broker.commits.fill = self._fill
+        self._share = broker.share()
+        broker.set_bulk_source(self._fill)
         self._counting = threading.Lock()
         self.streams = 0
 
@@ -180,7 +180,7 @@ class FlightDoor:
         """What a ticket stands for; to be closed by `close_stream`."""
         self.check_open()
         if ticket.mark:
-            self.broker.runs.check(ticket.mark)
+            self.broker.check_mark(ticket.mark)
         reader: Reader
         if ticket.client is not None:
             reader = await self._take_over(client_of(ticket.client), ticket)
@@ -220,20 +220,19 @@ class FlightDoor:
     def take_turns(self, stream: PutStream) -> None:
         """The stream has batches to place: one, and then it is another's turn."""
         self._putting[stream] = None
-        self.broker.commits.wake()
+        self.broker.bulk_ready()
 
     def _fill(self) -> bool:
         """Add batches to the group that is about to be written; true where there were any."""
-        pending, putting = self.broker.commits.pending, self._putting
+        putting = self._putting
         if not putting:
             return False
         # Single messages go ahead, every other time: their commit is short if there is no bulk in it.
-        self._yielded = bool(pending.rows) and not self._yielded
-        most = pending.size + GROUP
-        while putting and pending.size < most and not self._yielded:
+        self._yielded = self.broker.group.has_single_messages and not self._yielded
+        while putting and not self._yielded and not self._share.spent:
             stream = next(iter(putting))
             del putting[stream]
-            if stream.place_one():
+            if self._share.count(stream.place_one):
                 putting[stream] = None
         return True
 

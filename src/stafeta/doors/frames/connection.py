@@ -75,10 +75,10 @@ class Connection(PushedConnection):
     def _work(self) -> None:
         """Carry out what has come, for one turn."""
         changed = asked = False
-        pending = self._door.broker.commits.pending
-        most = pending.size + PORTION_SIZE
+        group = self._door.broker.group
+        most = group.size + PORTION_SIZE
         for _ in range(PORTION):
-            if pending.size > most:
+            if group.size > most:
                 self._wait_for_turn()
                 break
             try:

@@ -22,8 +22,7 @@ from zmq.backend import Socket as RawSocket
 
 from stafeta import addresses
 from stafeta.addresses import Address
-from stafeta.broker import Broker
-from stafeta.broker.commits import GROUP
+from stafeta.broker import DOOR_SHARE, Broker
 from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.zeromq import verbs
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
@@ -168,7 +167,7 @@ class ZeroMQDoor:
     def _take_several(self) -> Turn:
         turn = Turn()
         socket, receive = self._socket, self._socket.recv
-        left = GROUP
+        left = DOOR_SHARE
         try:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
@@ -342,7 +341,7 @@ class ZeroMQDoor:
         self._finish(turn)
 
     def _take_waiting(self, turn: Turn, connection: bytes, waiting: Waiting) -> None:
-        left = GROUP
+        left = DOOR_SHARE
         for _ in range(PORTION):
             if not waiting.ready or left < 0:
                 break

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from stafeta import __version__
 from stafeta.broker import Broker, Subscription, Topic, overview
-from stafeta.broker.portions import in_portions
 from stafeta.doors.zeromq.codec import (
     Ack,
     Clients,
@@ -64,8 +63,8 @@ def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> byte
             _check_own(client)
             subscription = broker.subscribe(client, filter_)
             # Of what the reply waits for too: the subscription may have it behind it.
-            known = None if mark is None else broker.runs.mark(broker.commits.position - 1)
-            return dialect.subscribed(_behind(subscription), known)
+            known = None if mark is None else broker.mark(broker.next_position - 1)
+            return dialect.subscribed(subscription.last_done, known)
         case Unsubscribe(client, filter_):
             _check_own(client)
             broker.unsubscribe(client, filter_)
@@ -93,7 +92,7 @@ def takes_time(broker: Broker, request: Request) -> bool:
     if isinstance(request, Put):  # first, since it is most of them
         return False
     if isinstance(request, Subscribe | Get | Ack) and request.mark:
-        broker.runs.check(request.mark)
+        broker.check_mark(request.mark)
     match request:
         case _ if isinstance(request, LOOKING):
             return True
@@ -143,7 +142,7 @@ async def act_in_portions(
     assert isinstance(request, Get)
     delivery = await (_wait if request.wait else _deliver)(broker, request, size)
     if request.mark is not None:
-        delivery = delivery._replace(mark=broker.runs.mark(broker.visible_position - 1))
+        delivery = delivery._replace(mark=broker.mark(broker.visible_position - 1))
     return dialect.messages(request, delivery, size)
 
 
@@ -162,7 +161,7 @@ class Portions:
         commit = broker.commit()
         if not self._commits or self._commits[-1] is not commit:
             self._commits.append(commit)
-        if broker.commits.pending.size > GROUP:
+        if broker.group.size > GROUP:
             await asyncio.wait([commit])
         else:
             await asyncio.sleep(0)
@@ -232,24 +231,16 @@ def _aim(broker: Broker, client: str, filter_: str) -> tuple[Subscription, Topic
     return subscription, broker.topic(filter_)
 
 
-def _behind(subscription: Subscription) -> int:
-    """The last id that a subscription has behind it: an offset, or for a filter a position."""
-    if not subscription.wildcard:
-        (cursor,) = subscription.cursors.values()
-        return cursor.floor - 1
-    return subscription.start
-
-
 async def _deliver(broker: Broker, request: Get, size: int) -> FetchResult:
     subscription, topic = _aim(broker, request.client, request.filter)
     after = request.after
     if topic is None:
         if after is not None:
             await _ack_positions(broker, subscription, Ack(request.client, request.filter, None, after))
-        topics = list(subscription.cursors)
-        return FetchResult(await broker.fetch(subscription, topics, size, in_turn=after is not None), True)
+        batches = await broker.fetch(subscription, None, size, in_turn=after is not None)
+        return FetchResult(batches, by_position=True)
     if after is None:
-        return FetchResult(await broker.fetch(subscription, [topic], size), False)
+        return FetchResult(await broker.fetch(subscription, [topic], size), by_position=False)
     broker.check_offset(topic, after)
     broker.ack(subscription, topic, 0, after + 1)
     broker.commit()
@@ -276,7 +267,9 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
 
     async def found() -> list[str]:
         return [
-            filter_ for filter_, (subscription, one) in aims.items() if await _has_pending(subscription, one)
+            filter_
+            for filter_, (subscription, one) in aims.items()
+            if await broker.has_pending(subscription, one)
         ]
 
     for subscription, _ in aims.values():
@@ -292,14 +285,6 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
     finally:
         for subscription, _ in aims.values():
             broker.unwatch(subscription, wake)
-
-
-async def _has_pending(subscription: Subscription, one: Topic | None) -> bool:
-    async for topic in in_portions(list(subscription.cursors) if one is None else [one]):
-        cursor = subscription.cursors.get(topic)
-        if cursor is not None and cursor.next_pending(topic.first, topic.visible) is not None:
-            return True
-    return False
 
 
 async def _wait(broker: Broker, request: Get, size: int) -> FetchResult:
@@ -331,21 +316,16 @@ async def _ack_positions(broker: Broker, subscription: Subscription, request: Ac
     last = wanted[-1] if wanted else 0
     if request.up_to is not None:
         last = request.up_to
-    if last >= broker.commits.position:
-        raise NoSuchOffset(
-            f"No message has the position {last} yet; the last is {broker.commits.position - 1}."
-        )
+    if last >= broker.next_position:
+        raise NoSuchOffset(f"No message has the position {last} yet; the last is {broker.next_position - 1}.")
     portions = Portions(broker)
-    async for topic in in_portions(list(subscription.cursors)):
-        cursor = subscription.cursors.get(topic)
-        if cursor is None or cursor.floor >= topic.visible:
-            continue
+    async for topic, floor in broker.unacknowledged(subscription):
         if request.up_to is not None:
-            end = await broker.offset_at(topic, last + 1, cursor.floor)
+            end = await broker.offset_at(topic, last + 1, floor)
             broker.ack(subscription, topic, 0, end)
             await portions.others_turn()
         else:
-            await _ack_single_positions(broker, subscription, topic, cursor.floor, wanted, portions)
+            await _ack_single_positions(broker, subscription, topic, floor, wanted, portions)
     await portions.durable()
 
 
