@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from stafeta.broker import Broker, Limits
+from stafeta.broker.clock import TurnClock
 from stafeta.broker.staging import LABELS
 from stafeta.errors import LimitReached, NotStaged, StoreFull, TakenOver
 from tests.broker.stores import FailingMemory, FailingSqlite, run
@@ -19,7 +20,7 @@ class Times:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_800_000_000 * SECOND
-        monkeypatch.setattr(Broker, "now", lambda broker: self.now)
+        monkeypatch.setattr(TurnClock, "now", lambda clock: self.now)
 
 
 @pytest.fixture
