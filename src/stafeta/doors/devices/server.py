@@ -34,6 +34,7 @@ from stafeta.doors.devices.receiver import Received, Receiver
 from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
 from stafeta.errors import AlreadyConnected, InvalidCommand, StafetaError
 from stafeta.logs import announce, fields
+from stafeta.names import DEVICES_PREFIX
 
 log = logging.getLogger("stafeta.devices")
 
@@ -207,7 +208,7 @@ class Connection(PushedConnection):
         match command:
             case Identify(client):
                 self._id = client
-                self._enter(f"devices/{client}")
+                self._enter(DEVICES_PREFIX + client)
             case Subscribe(topic, sf) if self.delivery is not None:
                 self.delivery.consumer.subscribe(topic, durable=sf, persistent=True)
             case Unsubscribe(topic) if self.delivery is not None:

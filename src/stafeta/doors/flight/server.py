@@ -33,7 +33,7 @@ from stafeta.doors.flight.readers import (
 )
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
-from stafeta.names import check_name
+from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
 
 T = TypeVar("T")
 log = logging.getLogger("stafeta.flight")
@@ -189,7 +189,7 @@ class FlightDoor:
             topic = self.broker.topic(ticket.topic)
             reader = RangeReader(self.broker, topic, *await edges(self.broker, topic, ticket.range))
         else:
-            reader = await live_reader(self.broker, ticket, f"flights/{next(self._numbers)}")
+            reader = await live_reader(self.broker, ticket, f"{FLIGHT_STREAM_PREFIX}{next(self._numbers)}")
         stream = Stream(reader)
         self._streams.add(stream)
         return stream

@@ -24,7 +24,7 @@ from stafeta.doors.frames.codec import (
 )
 from stafeta.errors import InvalidFrame, InvalidName, NotSubscribed, StafetaError
 from stafeta.logs import fields
-from stafeta.names import check_filter, is_filter
+from stafeta.names import FRAMES_PREFIX, check_filter, is_filter
 
 if TYPE_CHECKING:
     from stafeta.doors.frames.server import FramesDoor
@@ -144,7 +144,7 @@ class Connection(PushedConnection):
         if self.delivery is None:
             assert self._commands.serializer is not None
             encoder = self._door.encoder(self._commands.serializer, self._commands.key)
-            self.deliver(f"frames/{self._number}", encoder)
+            self.deliver(f"{FRAMES_PREFIX}{self._number}", encoder)
         assert self.delivery is not None
         last_of = None if is_filter(topic) else topic.rstrip("/") or topic
         self.delivery.consumer.subscribe(_filter(topic), durable=False, last_of=last_of)

@@ -29,16 +29,14 @@ from stafeta.doors.zeromq.codec import (
     Watch,
 )
 from stafeta.doors.zeromq.json_dialect import listed, ready, stats, stored_sequence, watched
-from stafeta.doors.zeromq.watchers import PREFIX, Watchers
+from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import InvalidClient, NoSuchOffset, OutOfSequence, StafetaError, StoreDamaged
-from stafeta.names import COUNTER_PREFIX, FLIGHT_PREFIX, check_client
+from stafeta.names import PREFIXES, check_client
 
 MAX_SIZE = 1 << 20
 PORTION = 1000  # messages or ids of one request, before others get their turn
 GROUP = 128 << 10  # bytes in a group, after which the next portion waits for another one
 PORTION_SIZE = 64 << 10  # bytes of messages that are looked through together
-# What ids begin with at the broker that are not of this door's clients, or not as they send them.
-OTHERS = (COUNTER_PREFIX, FLIGHT_PREFIX, PREFIX, "devices/", "flights/", "frames/")
 # What reads, waits, or looks at all that there is.
 LOOKING = Get | Topics | Skip | Wait | Watch | Read | Stats | Clients | Subscriptions
 
@@ -218,7 +216,7 @@ def _check_producer(client: str) -> None:
 
 
 def _check_own(client: str) -> None:
-    if client.startswith(OTHERS):
+    if client.startswith(PREFIXES):
         raise InvalidClient(f"The client id {client!r:.80} is a client's of another door; choose another.")
 
 

@@ -13,12 +13,11 @@ from stafeta.broker import Broker
 from stafeta.doors.zeromq.codec import Watch
 from stafeta.errors import Lagging, StoreError
 from stafeta.message import Batch
-from stafeta.names import check_client
+from stafeta.names import WATCH_PREFIX, check_client
 
 IDLE = 60.0  # seconds without a request, after which a watcher is taken for gone
 SWEEP = 5.0  # seconds between two looks
 OVERHEAD = 100  # bytes that a message takes in a reply beside its payload, roughly: an empty one is not free
-PREFIX = "watch/"  # what their names begin with at the broker
 
 
 class Watcher:
@@ -76,7 +75,7 @@ class Watchers:
 
     async def ask(self, request: Watch, size: int) -> list[Batch]:
         """What there is for a client, which is made a watcher where it is none."""
-        name = PREFIX + request.client
+        name = WATCH_PREFIX + request.client
         if not request.filters:
             self._end(name)
             return []
