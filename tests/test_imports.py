@@ -15,7 +15,7 @@ INNERMOST = {"stafeta.addresses", "stafeta.columns", "stafeta.errors", "stafeta.
 # What the modules of a package may import of Stafeta, besides the package itself.
 ALLOWED = {
     "stafeta.store": INNERMOST,
-    "stafeta.broker": {*INNERMOST, "stafeta.store.port", "stafeta.logs"},
+    "stafeta.broker": {*INNERMOST, "stafeta.config.options", "stafeta.store.port", "stafeta.logs"},
     "stafeta.pipeline": {
         *INNERMOST,
         "stafeta.config",

@@ -159,7 +159,7 @@ def test_nothing_is_seen_before_it_is_durable() -> None:
 
 def test_limits_have_names_and_lose_nothing() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(payload=4, topics=2, subscriptions=3))
+        broker = await Broker.open(FailingMemory(), Limits(max_payload=4, max_topics=2, max_subscriptions=3))
         broker.subscribe("c", "t")
         with pytest.raises(InvalidMessage, match=r"5 bytes long; at most 4.*max_payload"):
             broker.publish("t", b"12345")
@@ -227,7 +227,7 @@ def test_whoever_has_too_many_gaps_can_still_close_them() -> None:
         await broker.commit()
         topic = broker.topic("t")
         broker.ack_all(subscription, topic, [(offset, offset + 1) for offset in range(2, 22, 2)])
-        broker.reconfigure(Limits(gaps=5), lambda name: None)
+        broker.reconfigure(Limits(max_gaps=5), lambda name: None)
         with pytest.raises(LimitReached, match="Acknowledge those from 1 on first"):
             broker.ack(subscription, topic, 25, 26)
         assert subscription.cursors[topic].gaps == 10

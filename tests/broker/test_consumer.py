@@ -120,7 +120,7 @@ def test_the_batches_of_equal_feeds_are_the_same_objects() -> None:
 
 def test_a_live_subscription_that_lags_too_far_is_ended() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(lag=10))
+        broker = await Broker.open(FailingMemory(), Limits(max_lag=10))
         told: list[bool] = []
         consumer = broker.consumer("c", lambda: told.append(consumer.lagging is not None))
         consumer.subscribe("t", durable=False)
@@ -140,7 +140,7 @@ def test_a_live_subscription_that_lags_too_far_is_ended() -> None:
 
 def test_a_durable_subscription_may_lag_as_far_as_it_likes() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(lag=3))
+        broker = await Broker.open(FailingMemory(), Limits(max_lag=3))
         consumer = broker.consumer("c")
         consumer.subscribe("t", durable=True)
         consumer.subscribe("#", durable=False)

@@ -94,7 +94,7 @@ def test_what_ended_is_let_go_of_in_portions_and_says_nothing_of_what_comes_afte
     names = [f"t/{number}" for number in range(50)]
 
     async def work() -> None:
-        broker = await Broker.open(MemoryStore(), Limits(lag=10))
+        broker = await Broker.open(MemoryStore(), Limits(max_lag=10))
         broker.subscribe("other", "#")
         consumer = broker.consumer("c")
         consumer.subscribe("#", durable=False)

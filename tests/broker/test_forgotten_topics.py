@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.broker import Broker
-from stafeta.broker.limits import Limits
+from stafeta.broker import Broker, Limits
 from stafeta.broker.trie import NameTrie
 from stafeta.errors import LimitReached, StoreFull
 from stafeta.store.sqlite.forgotten import Forgotten
 from tests.broker.stores import FailingMemory, FailingSqlite, run, shrink
 from tests.soundness import assert_sound
 
-LIMITS = Limits()._replace(topics=3)
+LIMITS = Limits(max_topics=3)
 
 
 @given(st.lists(st.integers(1, 40), unique=True))
@@ -118,7 +117,7 @@ def test_a_name_that_was_forgotten_goes_on_above_all_offsets_that_it_had(
                             assert_sound(folder)
                         used = store()
                         broker = await Broker.open(used, LIMITS)
-                assert len(broker.topics) <= 2 * LIMITS.topics
+                assert len(broker.topics) <= 2 * LIMITS.max_topics
                 assert broker.registry.producers == sum(
                     len(t.producers or ()) for t in broker.topics.values()
                 )

@@ -14,7 +14,7 @@ def rows(*payloads: bytes) -> RowBatch:
 
 def test_a_transaction_whose_topics_cannot_all_be_made_changes_nothing() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(topics=2))
+        broker = await Broker.open(FailingMemory(), Limits(max_topics=2))
         broker.subscribe("c", "a")
         for topic in ("a", "b", "c"):
             broker.staging.stage("query", 1, "x", topic, [(3, b"row")])
@@ -58,7 +58,7 @@ def test_a_batch_that_is_staged_again_is_staged_once() -> None:
 
 def test_as_many_producers_of_transactions_are_remembered_as_may_be() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(producers=2))
+        broker = await Broker.open(FailingMemory(), Limits(max_producers=2))
         for producer in ("a", "b"):
             counter, attempt = broker.staging.begin(producer)
             broker.staging.stage_batch(producer, counter, "p", "t", rows(b"x"), attempt=attempt)
@@ -77,7 +77,7 @@ def test_as_many_producers_of_transactions_are_remembered_as_may_be() -> None:
 def test_a_transaction_whose_beginning_could_not_be_stored_is_not_remembered() -> None:
     async def work() -> None:
         store = FailingMemory()
-        broker = await Broker.open(store, Limits(producers=1))
+        broker = await Broker.open(store, Limits(max_producers=1))
         store.fails = True
         broker.staging.begin("a")
         with pytest.raises(StoreFull):

@@ -123,7 +123,7 @@ def test_a_producer_that_comes_again_is_not_forgotten(times: Times) -> None:
 
 def test_names_that_are_forgotten_make_room(times: Times) -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(producers=1))
+        broker = await Broker.open(FailingMemory(), Limits(max_producers=1))
         await broker.staging.commit("a", 0, forget_after=HOUR)
         with pytest.raises(LimitReached):
             broker.staging.commit("b", 0)
@@ -138,7 +138,7 @@ def test_names_that_are_forgotten_make_room(times: Times) -> None:
 def test_attempts_are_forgotten_with_their_producers(tmp_path: Path, times: Times) -> None:
     async def work() -> None:
         store = FailingSqlite(tmp_path)
-        broker = await Broker.open(store, Limits(producers=1))
+        broker = await Broker.open(store, Limits(max_producers=1))
         counter, attempt = broker.staging.begin("a")
         stage(broker, "a", counter)
         await broker.staging.commit("a", counter, None, attempt, forget_after=HOUR)
@@ -159,7 +159,7 @@ def test_attempts_are_forgotten_with_their_producers(tmp_path: Path, times: Time
         with pytest.raises(TakenOver):
             broker.staging.commit("a", counter, None, attempt)
         store.crash()
-        broker = await Broker.open(FailingSqlite(tmp_path), Limits(producers=1))
+        broker = await Broker.open(FailingSqlite(tmp_path), Limits(max_producers=1))
         assert broker.staging.begin("b")[0] == 0
         await broker.close()
 

@@ -198,7 +198,7 @@ def test_a_live_subscription_does_not_come_back_when_its_end_cannot_be_stored() 
 
 def test_a_message_that_is_refused_makes_no_topic() -> None:
     async def work() -> None:
-        broker = await Broker.open(MemoryStore(), Limits(payload=10))
+        broker = await Broker.open(MemoryStore(), Limits(max_payload=10))
         with pytest.raises(InvalidMessage):
             broker.publish("big", bytes(11), create=True)
         with pytest.raises(NoSuchTopic):

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.broker import Broker
+from stafeta.broker import Broker, Limits
 from stafeta.broker.consumer import Consumer
-from stafeta.broker.limits import Limits
 from stafeta.broker.topic import Retention
 from stafeta.doors.flight.readers import RangeReader
 from stafeta.doors.zeromq import verbs
@@ -325,7 +324,7 @@ def test_neighbours_may_be_skipped_in_any_order_and_again(tmp_path: Path) -> Non
     async def work() -> None:
         await several(tmp_path, topics=1, each=10)
         zero_bodies(tmp_path, 4, 5, 7, 8)
-        broker = await Broker.open(FailingSqlite(tmp_path), Limits(gaps=0), tail=0)
+        broker = await Broker.open(FailingSqlite(tmp_path), Limits(max_gaps=0), tail=0)
         for start, stop in ((5, 6), (4, 5), (7, 9), (7, 8)):
             await broker.skip("t/0", start, stop)
         for _ in range(2):

@@ -2,7 +2,7 @@
 
 from stafeta.broker.broker import Broker
 from stafeta.broker.commits import DOOR_SHARE
-from stafeta.broker.limits import Limits
 from stafeta.broker.topic import Retention, Subscription, Topic
+from stafeta.config.options import Limits
 
 __all__ = ["DOOR_SHARE", "Broker", "Limits", "Retention", "Subscription", "Topic"]

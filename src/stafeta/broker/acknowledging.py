@@ -50,7 +50,7 @@ class Acknowledger:
         moves = cursor.ack(spans)
         if not moves:
             return
-        most = self._registry.limits.gaps
+        most = self._registry.limits.max_gaps
         if cursor.gaps > max(most, gaps):
             for move in reversed(moves):
                 cursor.take_back(move)

@@ -16,7 +16,6 @@ from stafeta.broker.clock import TurnClock
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop, Pending, Share
 from stafeta.broker.consumer import Consumer
-from stafeta.broker.limits import Limits
 from stafeta.broker.log import Log
 from stafeta.broker.producer import decode
 from stafeta.broker.producers import Producers
@@ -27,6 +26,7 @@ from stafeta.broker.runs import Runs
 from stafeta.broker.sessions import Sessions
 from stafeta.broker.staging import Staging
 from stafeta.broker.topic import Retention, Topic
+from stafeta.config.options import Limits
 from stafeta.message import Batch
 from stafeta.store.port import Group, Promotion, Snapshot, Store
 
@@ -206,7 +206,7 @@ class Broker:
     @property
     def congested(self) -> bool:
         """True while so much waits to become durable that a door should read no further."""
-        return self.commits.size > self.registry.limits.pending
+        return self.commits.size > self.registry.limits.max_pending
 
     def _committed(self, pending: Pending, group: Group) -> None:
         fresh: list[tuple[Topic, Batch]] = []

@@ -84,7 +84,7 @@ class Collector:
 
     def _held_from(self, topic: Topic) -> int:
         """The first offset that a subscription waits for."""
-        visible, lag = topic.visible, self._broker.limits.lag
+        visible, lag = topic.visible, self._broker.limits.max_lag
         low: int | None = None
         for subscription, cursor in topic.cursors():
             if subscription.away:

@@ -195,12 +195,12 @@ class Consumer:
             self.on_ready()
         else:
             self._ready[topic] = None
-        if topic.visible - sent > self._broker.registry.limits.lag and self.lagging is None:
+        if topic.visible - sent > self._broker.registry.limits.max_lag and self.lagging is None:
             # What was handed out for a subscription that has ended says nothing of one that came after it.
             sent = self._sent[topic] = max(sent, self._floor(topic))
             if self.unbounded_lag:
                 self._broker.collector.dirty.add(topic)  # no more than that is held for it
-            elif topic.visible - sent > self._broker.registry.limits.lag:
+            elif topic.visible - sent > self._broker.registry.limits.max_lag:
                 self._check_lag(topic, topic.visible - sent)
 
     def _floor(self, topic: Topic) -> int:
@@ -213,7 +213,7 @@ class Consumer:
             return
         self.lagging = Lagging(
             f"Client {self.client!r} is {lag} messages behind on {topic.name!r}; a live subscription may be "
-            f"{self._broker.registry.limits.lag} behind (limits.max_lag)."
+            f"{self._broker.registry.limits.max_lag} behind (limits.max_lag)."
         )
         self.on_ready()
 

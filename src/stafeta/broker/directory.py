@@ -10,9 +10,9 @@ from stafeta import names
 from stafeta.broker import portions
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
-from stafeta.broker.limits import Limits
 from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.broker.trie import FilterTrie, NameTrie
+from stafeta.config.options import Limits
 from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic
 from stafeta.store.port import TopicRecord
 
@@ -96,7 +96,7 @@ class Directory:
         """Refuses to make a topic when there are too many, or it is too late."""
         if self.closed:
             raise BrokerClosed("The broker is shutting down.")
-        if self.existing >= self.limits.topics:
+        if self.existing >= self.limits.max_topics:
             raise LimitReached(f"There are {self.existing} topics, as many as limits.max_topics allows.")
 
     @property
@@ -109,7 +109,7 @@ class Directory:
         if topic is None:
             # Two for one, where the limit was lowered: not all at once, for which everybody would wait.
             for old in list(
-                islice(self._removed, min(2, max(len(self._removed) - self.limits.topics + 1, 0)))
+                islice(self._removed, min(2, max(len(self._removed) - self.limits.max_topics + 1, 0)))
             ):
                 self._forget(old)
             self._last_topic += 1

@@ -55,13 +55,13 @@ class Producers:
             return
         check_producer(name)
         registry = self._registry
-        while registry.producers >= registry.limits.producers and self.dedup_order:
+        while registry.producers >= registry.limits.max_producers and self.dedup_order:
             topic, oldest = next(iter(self.dedup_order))
             del self.dedup_order[topic, oldest]
             if topic.producers is not None and topic.producers.pop(oldest, None) is not None:
                 registry.producers -= 1
                 self._commits.forget(topic, oldest)
-        if registry.producers >= registry.limits.producers:
+        if registry.producers >= registry.limits.max_producers:
             raise LimitReached(
                 f"{registry.producers} producers are remembered, as many as limits.max_producers allows."
             )

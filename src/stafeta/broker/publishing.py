@@ -41,7 +41,7 @@ class Publisher:
     ) -> int:
         """Append one message; returns its offset. With `keep_last` the topic keeps its last message from now on, for
         those who come later."""
-        if len(payload) > self._registry.limits.payload:
+        if len(payload) > self._registry.limits.max_payload:
             raise self._too_long(len(payload))
         topic = self._topics.get(name)
         if topic is None or not topic.exists:
@@ -209,17 +209,17 @@ class Publisher:
     def check_lengths(self, payloads: Iterable[bytes]) -> None:
         """Refuses messages of which one is too long."""
         longest = max(map(len, payloads), default=0)
-        if longest > self._registry.limits.payload:
+        if longest > self._registry.limits.max_payload:
             raise self._too_long(longest)
 
     def check_longest(self, batch: Batch) -> None:
         """Refuses a batch with a message that is too long."""
-        most = self._registry.limits.payload
+        most = self._registry.limits.max_payload
         if batch.size > most and batch.longest > most:
             raise self._too_long(batch.longest)
 
     def _too_long(self, length: int) -> InvalidMessage:
-        most = self._registry.limits.payload
+        most = self._registry.limits.max_payload
         return InvalidMessage(
             f"A message is {length} bytes long; at most {most} are allowed (limits.max_payload)."
         )

@@ -11,9 +11,9 @@ from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
 from stafeta.broker.cursor import Cursor
 from stafeta.broker.directory import Directory
-from stafeta.broker.limits import Limits
 from stafeta.broker.portions import Portions, in_portions
 from stafeta.broker.topic import Retention, Subscription, Topic
+from stafeta.config.options import Limits
 from stafeta.errors import BrokerClosed, LimitReached, NotSubscribed
 from stafeta.store.port import Snapshot
 
@@ -132,7 +132,7 @@ class Registry(Directory):
             raise BrokerClosed("The broker is shutting down.")
         names.check_client(client)
         names.check_filter(filter_)
-        if self.subscriptions >= self.limits.subscriptions:
+        if self.subscriptions >= self.limits.max_subscriptions:
             raise LimitReached(
                 f"There are {self.subscriptions} subscriptions, as many as limits.max_subscriptions allows."
             )

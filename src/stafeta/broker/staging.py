@@ -240,7 +240,7 @@ class Staging:
         return None if record is None or not record.label else record.label
 
     def _check_room(self, known: Mapping[str, int], producer: str) -> None:
-        if producer not in known and len(known) >= self._broker.limits.producers:
+        if producer not in known and len(known) >= self._broker.limits.max_producers:
             raise LimitReached(
                 f"{len(known)} producers of transactions are remembered, as many as limits.max_producers allows."
             )

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from stafeta import Client, Message, __version__
-from stafeta.broker import Broker, overview
-from stafeta.broker.limits import Limits
+from stafeta.broker import Broker, Limits, overview
 from stafeta.broker.log import PIECE
 from stafeta.doors.zeromq import watchers
 from stafeta.doors.zeromq.codec import Watch
@@ -94,7 +93,7 @@ def test_a_watcher_that_was_ended_behind_its_back_is_told(monkeypatch: pytest.Mo
     monkeypatch.setattr(watchers, "SWEEP", 0.01)
 
     async def life() -> None:
-        broker = await Broker.open(MemoryStore(), limits=Limits(lag=10))
+        broker = await Broker.open(MemoryStore(), limits=Limits(max_lag=10))
         door = watchers.Watchers(broker)
         await door.ask(Watch("w", ["t"], 0.0), 1000)
         for _ in range(20):

@@ -155,7 +155,7 @@ class ZeroMQDoor:
             self._resting = True
             self._share.when_free(self._go_on)
             return
-        if self._queued > self._broker.limits.pending:
+        if self._queued > self._broker.limits.max_pending:
             return  # until one of them is answered
         self._draining = True
         self._finish(self._share.count(self._take_several))
