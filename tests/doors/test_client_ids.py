@@ -9,7 +9,7 @@ import pytest
 
 import stafeta
 from stafeta.broker import Broker
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Put, Subscribe
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import InvalidClient
@@ -35,7 +35,7 @@ def test_a_zeromq_client_has_no_name_of_another_door(prefix: str) -> None:
         broker.subscribe("reader", "t")
         for request in (Subscribe(client, "t", None), Put("t", b"x", Kind.STRING, client, 1)):
             with pytest.raises(InvalidClient, match=prefix):
-                verbs.act(broker, TextDialect(), request, "")
+                actions.act(broker, TextDialect(), request, "")
         assert list(broker.clients) == ["reader"]
         await broker.close()
 

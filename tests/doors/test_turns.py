@@ -11,7 +11,7 @@ from stafeta.broker import Broker, Topic, collector, portions
 from stafeta.doors.flight.actions import ACTIONS
 from stafeta.doors.flight.codec import ALL, Body, Range, Ticket
 from stafeta.doors.flight.server import FlightDoor
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Ack, Clients, Get, Request, Stats, Subscriptions, Topics, Wait, Watch
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.watchers import Watchers
@@ -63,7 +63,7 @@ class Doors(NamedTuple):
 
     async def ask(self, request: Request) -> None:
         """As a ZeroMQ client."""
-        await verbs.act_in_portions(self.broker, self.watchers, JsonDialect(), request, "", 1 << 20)
+        await actions.act_in_portions(self.broker, self.watchers, JsonDialect(), request, "", 1 << 20)
 
     async def act(self, action: str, **body: str) -> None:
         """As a Flight client."""

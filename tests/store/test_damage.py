@@ -14,7 +14,7 @@ from stafeta.broker import Broker, Limits
 from stafeta.broker.consumer import Consumer
 from stafeta.broker.topic import Retention
 from stafeta.doors.flight.readers import RangeReader
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Get
 from stafeta.errors import OutOfSequence, StoreDamaged
 from stafeta.examination import examine
@@ -278,7 +278,7 @@ def test_who_counts_by_position_does_not_acknowledge_what_waits_behind_damage(tm
 
         async def get() -> None:
             nonlocal position
-            delivery = await verbs._deliver(broker, Get("one", "t/#", after=position, limit=100), 1 << 20)
+            delivery = await actions._deliver(broker, Get("one", "t/#", after=position, limit=100), 1 << 20)
             for batch in delivery.batches:
                 found.extend((batch.topic, offset) for offset in range(batch.base, batch.end))
                 position = max(position, batch.last_position)

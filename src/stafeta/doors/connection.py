@@ -60,13 +60,13 @@ class Connections:
 class PushedConnection(asyncio.Protocol):
     """One connection that messages are pushed to, from when `deliver` is called."""
 
-    __slots__ = ("_connections", "_paused", "delivery", "peer", "transport")
+    __slots__ = ("_connections", "_paused", "peer", "session", "transport")
 
     transport: asyncio.Transport
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self.delivery: PushSession | None = None
+        self.session: PushSession | None = None
         self._paused = False
         self.peer = ""
 
@@ -79,36 +79,34 @@ class PushedConnection(asyncio.Protocol):
 
     def deliver(self, client: str, encoder: Encoder) -> PushSession:
         """Begin to push what the client subscribes to."""
-        self.delivery = PushSession(self._connections.dispatcher, client, self.transport, encoder)
+        self.session = PushSession(self._connections.dispatcher, client, self.transport, encoder)
         if self._paused:
-            self.delivery.pause()
-        return self.delivery
+            self.session.pause()
+        return self.session
 
     @property
     def busy(self) -> bool:
         """True while something is on its way."""
-        return self.transport.get_write_buffer_size() > 0 or (
-            self.delivery is not None and self.delivery.busy
-        )
+        return self.transport.get_write_buffer_size() > 0 or (self.session is not None and self.session.busy)
 
     def pause_writing(self) -> None:
         self._paused = True
-        if self.delivery is not None:
-            self.delivery.pause()
+        if self.session is not None:
+            self.session.pause()
 
     def resume_writing(self) -> None:
         self._paused = False
-        if self.delivery is not None:
-            self.delivery.resume()
+        if self.session is not None:
+            self.session.resume()
 
     def eof_received(self) -> None:
-        if self.delivery is not None:
-            self.delivery.settle()
+        if self.session is not None:
+            self.session.settle()
 
     def connection_lost(self, error: Exception | None) -> None:
         del self._connections.all[self]
-        if self.delivery is not None:
-            self.delivery.close()
+        if self.session is not None:
+            self.session.close()
             self._connections.dispatcher.broker.commit()
 
 

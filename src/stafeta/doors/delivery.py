@@ -102,10 +102,10 @@ class Dispatcher:
         self._waiting: deque[PushSession] = deque()
         self._unsettled: dict[PushSession, None] = {}
 
-    def wake(self, delivery: "PushSession") -> None:
-        if not delivery.waiting:
-            delivery.waiting = True
-            self._waiting.append(delivery)
+    def wake(self, session: "PushSession") -> None:
+        if not session.waiting:
+            session.waiting = True
+            self._waiting.append(session)
             if len(self._waiting) == 1:
                 self.loop.call_soon(self._serve)
 
@@ -113,26 +113,26 @@ class Dispatcher:
         waiting = self._waiting
         for _ in range(min(len(waiting), TURN)):
             # Taken off after it was served: while there are any in the queue, this is scheduled.
-            delivery = waiting[0]
-            delivery.waiting = False
+            session = waiting[0]
+            session.waiting = False
             try:
-                delivery.serve()
+                session.serve()
             except Exception as error:  # noqa: BLE001 - the others must not suffer for it
-                delivery.fail(error)
+                session.fail(error)
             waiting.popleft()
         if waiting:
             self.loop.call_soon(self._serve)
 
-    def settle_later(self, delivery: "PushSession") -> None:
+    def settle_later(self, session: "PushSession") -> None:
         if not self._unsettled:
             self.loop.call_later(SETTLING, self._settle)
-        self._unsettled[delivery] = None
+        self._unsettled[session] = None
 
     def _settle(self) -> None:
         unsettled, self._unsettled = self._unsettled, {}
-        for delivery in unsettled:
-            if delivery.settle():
-                self.settle_later(delivery)
+        for session in unsettled:
+            if session.settle():
+                self.settle_later(session)
         self.broker.commit()  # acknowledgements alone make no commit
 
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from stafeta.broker import Broker, portions
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import (
     Ack,
     Clients,
@@ -61,7 +61,7 @@ def put(count: int, sequence: int = 1) -> PutSequence:
 
 
 async def carry_out(broker: Broker, request: PutSequence | Ack | Get) -> dict[str, object]:
-    reply = await verbs.act_in_portions(broker, Watchers(broker), DIALECT, request, "", 1 << 20)
+    reply = await actions.act_in_portions(broker, Watchers(broker), DIALECT, request, "", 1 << 20)
     answer: dict[str, object] = orjson.loads(reply)
     return answer
 
@@ -71,7 +71,7 @@ async def carry_out(broker: Broker, request: PutSequence | Ack | Get) -> dict[st
 )
 def test_others_get_their_turn_between_two_requests_that_look_at_all_there_is(request_: Request) -> None:
     async def work(broker: Broker, store: FailsOnce) -> None:
-        assert verbs.takes_time(broker, request_)
+        assert actions.takes_time(broker, request_)
 
     with_broker(work)
 

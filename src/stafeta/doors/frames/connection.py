@@ -114,8 +114,8 @@ class Connection(PushedConnection):
 
     def _settle(self, *, changed: bool, asked: bool) -> None:
         broker = self._door.broker
-        if self.delivery is not None and self._commands.serializer is not None:
-            self.delivery.encoder = self._door.encoder(self._commands.serializer, self._commands.key)
+        if self.session is not None and self._commands.serializer is not None:
+            self.session.encoder = self._door.encoder(self._commands.serializer, self._commands.key)
         if changed:
             broker.commit().add_done_callback(self._stored)
         if self.transport.is_closing():
@@ -141,18 +141,18 @@ class Connection(PushedConnection):
     # --- subscriptions
 
     def _subscribe(self, topic: str) -> None:
-        if self.delivery is None:
+        if self.session is None:
             assert self._commands.serializer is not None
             encoder = self._door.encoder(self._commands.serializer, self._commands.key)
             self.deliver(f"{FRAMES_PREFIX}{self._number}", encoder)
-        assert self.delivery is not None
+        assert self.session is not None
         last_of = None if is_filter(topic) else topic.rstrip("/") or topic
-        self.delivery.consumer.subscribe(_filter(topic), durable=False, last_of=last_of)
+        self.session.consumer.subscribe(_filter(topic), durable=False, last_of=last_of)
 
     def _unsubscribe(self, topic: str) -> None:
         try:
-            if self.delivery is not None:
-                self.delivery.consumer.unsubscribe(_filter(topic))
+            if self.session is not None:
+                self.session.consumer.unsubscribe(_filter(topic))
         except NotSubscribed as error:
             log.debug("%s", error, extra=fields(peer=self.peer))
 

@@ -24,7 +24,7 @@ from stafeta import addresses
 from stafeta.addresses import Address
 from stafeta.broker import DOOR_SHARE, Broker
 from stafeta.doors.connection import KEEPALIVE, milliseconds
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
@@ -219,15 +219,15 @@ class ZeroMQDoor:
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
         dialect = JSON if body[:1] == b"{" else TEXT
         request: Request | None = None
-        if len(body) > LARGE_REQUEST and verbs.has_many(body):
+        if len(body) > LARGE_REQUEST and actions.has_many(body):
             self._take_time(turn, connection, dialect, body)
             return
         try:
             request = dialect.read(body)
-            if verbs.takes_time(self._broker, request):
+            if actions.takes_time(self._broker, request):
                 self._take_time(turn, connection, dialect, request)
                 return
-            reply = verbs.act(self._broker, dialect, request, self._sources.get(connection, ""))
+            reply = actions.act(self._broker, dialect, request, self._sources.get(connection, ""))
         except StafetaError as error:
             turn.replies.append((connection, dialect.error(request, error), None, None))
         except Exception as error:  # noqa: BLE001 - the other requests of the turn must not suffer for it
@@ -301,11 +301,11 @@ class ZeroMQDoor:
         self._look_again()
 
     async def _carry_out(self, dialect: Dialect, request: Request, source: str) -> bytes:
-        if verbs.takes_time(self._broker, request):
-            return await verbs.act_in_portions(
+        if actions.takes_time(self._broker, request):
+            return await actions.act_in_portions(
                 self._broker, self._watchers, dialect, request, source, self._get_reply
             )
-        reply = verbs.act(self._broker, dialect, request, source)
+        reply = actions.act(self._broker, dialect, request, source)
         await asyncio.shield(self._broker.commit())
         return reply
 

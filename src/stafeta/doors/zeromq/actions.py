@@ -138,10 +138,10 @@ async def act_in_portions(
         await broker.skip(request.topic, request.first, request.last + 1)
         return dialect.done()
     assert isinstance(request, Get)
-    delivery = await (_wait if request.wait else _deliver)(broker, request, size)
+    fetched = await (_wait if request.wait else _deliver)(broker, request, size)
     if request.mark is not None:
-        delivery = delivery._replace(mark=broker.mark(broker.visible_position - 1))
-    return dialect.messages(request, delivery, size)
+        fetched = fetched._replace(mark=broker.mark(broker.visible_position - 1))
+    return dialect.messages(request, fetched, size)
 
 
 class Portions:
@@ -295,13 +295,13 @@ async def _wait(broker: Broker, request: Get, size: int) -> FetchResult:
 
     broker.watch(subscription, wake)  # first: more may come while it is looked for
     try:
-        delivery = await _deliver(broker, request, size)
+        fetched = await _deliver(broker, request, size)
         async with asyncio.timeout(request.wait):
-            while not delivery.batches:
+            while not fetched.batches:
                 await wakeup.wait()
                 wakeup.clear()
-                delivery = await _deliver(broker, request, size)
-        return delivery
+                fetched = await _deliver(broker, request, size)
+        return fetched
     except TimeoutError:
         return FetchResult([], False)
     finally:
