@@ -29,7 +29,9 @@ T = TypeVar("T")
 
 MOVE = 64  # bytes that a range counts for which is acknowledged out of order
 DOOR_SHARE = 1 << 20  # bytes of one door in a group, after which it waits for the next
-AGAIN = 1.0  # seconds until what could not be stored is done again, and without failures until the log says it works
+RETRY_INTERVAL = (
+    1.0  # seconds until what could not be stored is done again, or until the log says that it is over
+)
 
 
 class ChangedCursor(NamedTuple):
@@ -271,7 +273,8 @@ class CommitLoop:
         ]
 
     def _worked(self) -> None:
-        if self.failures and self._loop.time() > self._failed + AGAIN:  # small ones may, between large ones
+        # Small ones may be stored between large ones that are not.
+        if self.failures and self._loop.time() > self._failed + RETRY_INTERVAL:
             log.info("messages are stored again", extra={"fields": {"failed": self.failures}})
             self.failures = 0
 
@@ -291,7 +294,7 @@ class CommitLoop:
         # Nobody may learn of positions that a broker which starts again will give to other messages.
         self.position = self._durable
         if not self._again and (current.again or grown.again):
-            self._loop.call_later(AGAIN, self._do_again)
+            self._loop.call_later(RETRY_INTERVAL, self._do_again)
         for pending in (current, grown):
             self._again += pending.again
             pending.done.set_exception(error)

@@ -47,14 +47,14 @@ class Consumer:
 
     __slots__ = (
         "_ahead",
-        "_aside",
         "_asked",
         "_broker",
+        "_damaged",
         "_joining",
         "_ready",
         "_sent",
         "_subscriptions",
-        "_untold",
+        "_unreported",
         "client",
         "lagging",
         "on_ready",
@@ -76,8 +76,8 @@ class Consumer:
             Topic, list[Batch]
         ] = {}  # what was read, and comes after something still to be read
         # Topics that are damaged: where, and what was skipped of them then.
-        self._aside: dict[Topic, tuple[int, tuple[tuple[int, int], ...]]] | None = None
-        self._untold: list[StoreDamaged] | None = None
+        self._damaged: dict[Topic, tuple[int, tuple[tuple[int, int], ...]]] | None = None
+        self._unreported: list[StoreDamaged] | None = None
         self._joining = 0  # subscriptions of which not all topics are looked at yet
         self._asked = False  # meanwhile, for what there is to take
 
@@ -156,7 +156,7 @@ class Consumer:
     def _forget(self, topics: Iterable[Topic]) -> Iterator[None]:
         for topic in topics:
             if not self._covering(topic):
-                for known in (self._sent, self._ready, self._ahead, self._aside or {}):
+                for known in (self._sent, self._ready, self._ahead, self._damaged or {}):
                     known.pop(topic, None)
             yield
 
@@ -186,10 +186,10 @@ class Consumer:
         sent = self._sent.get(topic)
         if sent is None:
             sent = self._sent[topic] = self._floor(topic)
-        if self._aside and topic in self._aside:
-            if self._aside[topic] == (self._wanted(topic)[0], topic.skipped):
+        if self._damaged and topic in self._damaged:
+            if self._damaged[topic] == (self._wanted(topic)[0], topic.skipped):
                 return  # it is damaged there still
-            del self._aside[topic]
+            del self._damaged[topic]
         if not self._ready and not self._joining:
             self._ready[topic] = None
             self.on_ready()
@@ -236,7 +236,7 @@ class Consumer:
     @property
     def ready(self) -> bool:
         """True where there may be something to take."""
-        return not self._joining and bool(self._ready or self._untold)
+        return not self._joining and bool(self._ready or self._unreported)
 
     def take(self, size: int, overhead: int = 0) -> list[Batch] | None:
         """Messages of about `size` bytes, where each takes `overhead` bytes beside its payload. Nothing where there is
@@ -260,7 +260,7 @@ class Consumer:
             if len(self._ready) == 1:
                 return self._handed_out(topic, start, stop, batches)
             self._keep(topic, stop, batches)
-        return None if self._untold else self._in_turn(self._broker.log.visible_position)
+        return None if self._unreported else self._in_turn(self._broker.log.visible_position)
 
     async def read(self, size: int, overhead: int = 0) -> list[Batch]:
         """The same, from the store where necessary."""
@@ -285,15 +285,15 @@ class Consumer:
                     return []  # a subscription came or went meanwhile: begin again
                 self._keep(topic, stop, batches)
         found = await self._in_portions(limit)
-        if not found and self._untold:
-            raise self._untold.pop()
+        if not found and self._unreported:
+            raise self._unreported.pop()
         return found
 
     def _set_aside(self, topic: Topic, start: int, error: StoreDamaged) -> None:
         self._ready.pop(topic, None)
-        self._aside = self._aside or {}
-        self._aside[topic] = start, topic.skipped
-        self._untold = [*(self._untold or ()), error]
+        self._damaged = self._damaged or {}
+        self._damaged[topic] = start, topic.skipped
+        self._unreported = [*(self._unreported or ()), error]
 
     def _share(self, size: int, overhead: int) -> int:
         """How much to read of each topic. Not less than a few messages: each reading is an effort, and what is not

@@ -154,7 +154,7 @@ class Registry(Directory):
             self.begin_portion(subscription)
         if not subscription.wildcard:
             for topic in self.matching(filter_):
-                self._point(subscription, topic, topic.first if earliest else topic.next)
+                self._add_cursor(subscription, topic, topic.first if earliest else topic.next)
         return subscription
 
     def begin_portion(self, subscription: Subscription) -> None:
@@ -165,12 +165,12 @@ class Registry(Directory):
         pending = self.commits.pending
 
         def undo() -> None:
-            subscription.unlooked = None  # what was looked at has to be once more
+            subscription.unvisited = None  # what was looked at has to be once more
 
         pending.undo.append(undo)
-        if subscription.unlooked is None:
-            subscription.unlooked = self._names.each(subscription.filter)
-        portion = list(islice(subscription.unlooked, portions.PORTION))
+        if subscription.unvisited is None:
+            subscription.unvisited = self._names.each(subscription.filter)
+        portion = list(islice(subscription.unvisited, portions.PORTION))
         for topic in portion:
             if topic is not None and topic.exists:
                 self._begin(subscription, topic)
@@ -196,11 +196,10 @@ class Registry(Directory):
 
     def _begin(self, subscription: Subscription, topic: Topic) -> None:
         if topic not in subscription.cursors and topic.first < topic.next:
-            self._point(subscription, topic, topic.first)
+            self._add_cursor(subscription, topic, topic.first)
 
     async def begun(self, subscription: Subscription) -> None:
-        """Returns when a subscription has begun with all topics, or raises why it could not. The last of it is durable
-        with the next commit."""
+        """Returns when a subscription has begun with all topics, or raises; the next commit makes the last durable."""
         while subscription.beginning and self._has(subscription):
             commit = self.commits.commit()  # of the portion before
             await asyncio.wait([commit])
@@ -212,7 +211,7 @@ class Registry(Directory):
         topic.wildcard_generation = self.commits.wildcard_generation
         for subscription in self._filters.matching(topic.name):
             if topic not in subscription.cursors and not subscription.away:
-                self._point(subscription, topic, topic.first if subscription.beginning else topic.next)
+                self._add_cursor(subscription, topic, topic.first if subscription.beginning else topic.next)
 
     def subscribed_to(self, topic: Topic) -> int:
         """How many subscriptions match the topic."""
@@ -244,7 +243,7 @@ class Registry(Directory):
                 subscription.cursors = cursors
                 for topic, cursor in cursors.items():
                     topic.add(subscription, cursor)
-            self._look_for(subscription)
+            self._update_presence(subscription)
 
         pending.undo.append(undo)
         pending.group.subscriptions[subscription.id] = subscription.record()
@@ -252,7 +251,7 @@ class Registry(Directory):
         for topic, cursor in cursors.items() if durable else ():
             pending.keep(subscription, topic, cursor)
 
-    def _look_for(self, subscription: Subscription) -> None:
+    def _update_presence(self, subscription: Subscription) -> None:
         """Its client may have come or gone since what is now undone."""
         subscription.away = subscription.persistent and not subscription.durable and not subscription.watchers
         if subscription.beginning:
@@ -305,7 +304,7 @@ class Registry(Directory):
             if not subscription.persistent:
                 return  # its connection has gone, or goes because of this
             self._enter(subscription)
-            self._look_for(subscription)
+            self._update_presence(subscription)
             subscription.cursors = cursors
             for topic, cursor in cursors.items() if not subscription.wildcard else ():
                 topic.add(subscription, cursor)
@@ -320,13 +319,13 @@ class Registry(Directory):
         elif subscription.persistent:
             pending.done.add_done_callback(partial(self._ended, subscription))
         else:
-            self.portions.do(self._let_go(subscription))
+            self.portions.do(self._detach(subscription))
 
     def _ended(self, subscription: Subscription, stored: "asyncio.Future[None]") -> None:
         if not stored.cancelled() and stored.exception() is None:
-            self.portions.do(self._let_go(subscription))
+            self.portions.do(self._detach(subscription))
 
-    def _let_go(self, subscription: Subscription) -> Iterator[None]:
+    def _detach(self, subscription: Subscription) -> Iterator[None]:
         """Take a wildcard subscription that has ended from its topics. Where a broker is killed before, collection
         removes those that go with it."""
         for topic in self._names.each(subscription.filter):
@@ -364,7 +363,7 @@ class Registry(Directory):
             topic.discard(subscription)
         return cursors
 
-    def _point(self, subscription: Subscription, topic: Topic, offset: int) -> None:
+    def _add_cursor(self, subscription: Subscription, topic: Topic, offset: int) -> None:
         """Give the subscription a cursor on the topic."""
         cursor = Cursor(offset)
         topic.add(subscription, cursor)

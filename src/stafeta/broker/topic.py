@@ -40,7 +40,7 @@ class Subscription:
         "id",
         "persistent",
         "start",
-        "unlooked",
+        "unvisited",
         "watchers",
         "wildcard",
     )
@@ -57,7 +57,7 @@ class Subscription:
         self.away = False
         self.wildcard = is_filter(filter_)  # it may match many topics
         self.cursors: dict[Topic, Cursor] = {}
-        self.unlooked: Iterator[Topic | None] | None = None  # topics it still has to begin with
+        self.unvisited: Iterator[Topic | None] | None = None  # topics it still has to begin with
         self.watchers: list[Callable[[Topic], None]] = []  # called when something new can be read
 
     def record(self) -> SubscriptionRecord:

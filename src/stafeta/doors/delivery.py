@@ -35,7 +35,7 @@ SHARED = 8 << 20  # bytes that an encoder holds for the next connection: batches
 TURN = 64  # connections served before others get their turn
 SETTLING = 0.05  # seconds between two looks at what the peers have got
 SEGMENT = 32_000  # bytes that go into one segment on loopback, also while the peer's window is small
-AGAIN = 0.005  # seconds until a portion is tried again that there was no room for
+RETRY_INTERVAL = 0.005  # seconds until a portion is tried again that there was no room for
 NOTICE = 30.0  # seconds in which a connection that lags may read that it does
 
 
@@ -270,7 +270,7 @@ class PushSession:
                 self._transport.abort()
                 return
         if self._unsent:
-            self._dispatcher.loop.call_later(AGAIN, self._send)
+            self._dispatcher.loop.call_later(RETRY_INTERVAL, self._send)
             return
         self._unsent = None
         if self._closed:  # that was the last of it

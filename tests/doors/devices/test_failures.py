@@ -32,7 +32,7 @@ class Disk(FailingMemory):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "AGAIN", 0.05)
+    monkeypatch.setattr(commits, "RETRY_INTERVAL", 0.05)
 
 
 def with_door(work: "Callable[[Disk, Broker, DevicesDoor, tuple[str, int]], Awaitable[None]]") -> None:
@@ -110,7 +110,7 @@ def test_readings_that_could_not_be_stored_are_counted(caplog: pytest.LogCapture
 def test_an_error_of_the_system_at_receiving_passes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(receiver, "AGAIN", 0.05)
+    monkeypatch.setattr(receiver, "RETRY_INTERVAL", 0.05)
     errors = [OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) for _ in range(2)]
     several = receiver._several
 

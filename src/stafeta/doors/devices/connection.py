@@ -35,13 +35,13 @@ class Connection(PushedConnection):
         try:
             commands = self._commands.take(data)
         except InvalidCommand as error:
-            self._obey(error.before)
+            self._carry_out(error.before)
             self._refuse("the connection is closed: %s", error)
             self.transport.abort()
             return
-        self._obey(commands)
+        self._carry_out(commands)
 
-    def _obey(self, commands: Sequence[Command]) -> None:
+    def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
             if self.transport.is_closing():
                 return

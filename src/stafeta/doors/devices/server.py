@@ -105,7 +105,7 @@ class DevicesDoor:
             self._publish()
             await asyncio.wait([self.broker.commit()])
         await self.connections.close()
-        self._tell()
+        self._log_counts()
 
     # --- readings
 
@@ -139,10 +139,10 @@ class DevicesDoor:
 
     def _report(self) -> None:
         self.counts.lost = sum(receiver.lost for receiver in self._receivers)
-        self._tell()
+        self._log_counts()
         self._report_timer = self._loop.call_later(REPORT, self._report)
 
-    def _tell(self) -> None:
+    def _log_counts(self) -> None:
         """Log what has been dropped or changed since the last time."""
         now, before = self.counts, self._reported
         self._reported = replace(now)

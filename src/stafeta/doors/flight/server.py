@@ -38,7 +38,7 @@ from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
 T = TypeVar("T")
 log = logging.getLogger("stafeta.flight")
 
-CLOSING: Final = 1.0  # seconds that calls have to end by themselves
+CLOSE_TIMEOUT: Final = 1.0  # seconds that calls have to end by themselves
 CLOSED: Final = "The broker is shutting down."
 PARTITION: Final = 1_000_000  # messages of an endpoint, unless it is said how many there are to be
 MEASURED: Final = 1000  # topics described together whose bytes are counted
@@ -107,7 +107,7 @@ class FlightDoor:
         ended = asyncio.Event()
         threading.Thread(target=self._shut_down, args=(ended,), name="flight-closing", daemon=True).start()
         try:
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await ended.wait()
         except TimeoutError:
             log.warning("some calls did not end by themselves; they are cut off")

@@ -33,7 +33,7 @@ log = logging.getLogger("stafeta.frames")
 
 PORTION: Final = 256  # commands before other connections get their turn
 PORTION_SIZE: Final = 64 << 10  # and bytes of messages
-MUCH: Final = 16 << 10  # bytes that come together, and are heard in turn
+LARGE_INPUT: Final = 16 << 10  # bytes that come together, and are heard in turn
 NOTICE: Final = 5.0  # seconds for a connection that is closed to read what is on its way
 
 # Why nothing is read from a connection for now.
@@ -59,7 +59,7 @@ class Connection(PushedConnection):
         self._commands.add(data)
         if self._held or self.transport.is_closing():
             return
-        if len(data) > MUCH or self._door.crowded:
+        if len(data) > LARGE_INPUT or self._door.crowded:
             self._wait_for_turn()
         else:
             self._door.share.count(self._work)
@@ -159,9 +159,9 @@ class Connection(PushedConnection):
     # --- listTopics
 
     def _answer(self, _: "asyncio.Future[None]") -> None:
-        self._door.keep(self._door.loop.create_task(self._tell_topics()))
+        self._door.keep(self._door.loop.create_task(self._send_topics()))
 
-    async def _tell_topics(self) -> None:
+    async def _send_topics(self) -> None:
         names = await self._door.topics()
         if self.transport.is_closing():
             return

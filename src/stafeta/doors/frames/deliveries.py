@@ -23,7 +23,7 @@ from stafeta.doors.frames.xml_bodies import attribute
 from stafeta.message import KIND, Batch, Kind
 
 OVERHEAD: Final = 64  # bytes that a message takes beside its payload, about
-HOPELESS: Final = 4 << 20  # bytes of payload of which no serializer makes so little that it fits
+MAX_ENCODABLE: Final = 4 << 20  # bytes of payload of which no serializer makes so little that it fits
 
 # A batch's topic and the key of the verb make this: kind and payload to the body of a frame.
 Writer: TypeAlias = Callable[[object, bytes], bytes]
@@ -41,7 +41,7 @@ def encoder(serializer: Serializer, key: str, cut: Callable[[str], None]) -> Cal
         write = make(key, batch.topic)
         made: list[bytes] = []
         for kind, payload in zip(batch.column(KIND), batch.payloads, strict=True):
-            body = write(kind, payload) if len(payload) < HOPELESS else payload
+            body = write(kind, payload) if len(payload) < MAX_ENCODABLE else payload
             if len(body) > MAX_BODY:
                 body = _cut(write, payload)
                 cut(batch.topic)

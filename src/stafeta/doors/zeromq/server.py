@@ -38,7 +38,7 @@ log = logging.getLogger("stafeta.zeromq")
 
 PORTION = 2000  # requests taken from the socket before others get their turn, unless they are large
 RETRY = 0.002  # seconds until a connection that took no more is tried again
-KNOWN = 10_000  # addresses remembered
+MAX_REMEMBERED = 10_000  # addresses remembered
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
@@ -107,7 +107,7 @@ class ZeroMQDoor:
         self._blocked: dict[bytes, deque[bytes]] = {}  # replies that a connection does not take
         self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
         self._sources: dict[bytes, str] = {}
-        self._strangers: set[bytes] = set()  # connections of which the log says that they send no requests
+        self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
         self._watchers = Watchers(broker)
         self._draining = False
         self._resting = False  # until the next group
@@ -197,7 +197,7 @@ class ZeroMQDoor:
 
     def _meet(self, connection: bytes) -> bytes:
         """The second frame of a new connection's first request, which tells the address it comes from."""
-        if len(self._sources) >= KNOWN:
+        if len(self._sources) >= MAX_REMEMBERED:
             self._sources.clear()
         delimiter = self._socket.recv(NOBLOCK, copy=False)
         try:
@@ -209,11 +209,11 @@ class ZeroMQDoor:
     def _skip(self, why: str, connection: bytes) -> None:
         while _get(self._socket, RCVMORE):
             self._socket.recv(NOBLOCK)
-        if connection in self._strangers:
+        if connection in self._invalid_senders:
             return
-        if len(self._strangers) >= KNOWN:
-            self._strangers.clear()
-        self._strangers.add(connection)
+        if len(self._invalid_senders) >= MAX_REMEMBERED:
+            self._invalid_senders.clear()
+        self._invalid_senders.add(connection)
         log.warning("requests are dropped: %s", why, extra=fields(peer=self._sources.get(connection)))
 
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
@@ -391,7 +391,7 @@ class ZeroMQDoor:
     def _unsent_to(self, connection: bytes) -> Unsent:
         unsent = self._unsent.get(connection)
         if unsent is None:
-            if len(self._unsent) >= KNOWN:
+            if len(self._unsent) >= MAX_REMEMBERED:
                 self._unsent = {known: one for known, one in self._unsent.items() if one.settled().size}
             unsent = self._unsent[connection] = Unsent()
         return unsent.settled()
