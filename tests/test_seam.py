@@ -13,8 +13,8 @@ from stafeta.store.memory import MemoryStore
 from tests.test_imports import imports, within
 
 ROOT = Path(stafeta.__file__).parent
-# What is within the parts: cursors of topics and subscriptions, and how the commit loop asks for more.
-WITHIN = {"cursors", "fill", "subscribers", "wake", "watchers"}
+# What topics and subscriptions have for the parts alone.
+WITHIN = {"cursors", "subscribers", "watchers"}
 # What doors import of the broker beside the package's own names.
 OFFERED = {"stafeta.broker.consumer", "stafeta.broker.overview", "stafeta.broker.portions"}
 

@@ -51,9 +51,9 @@ class Broker:
         self.runs = Runs((), 1)
         self.started = time.monotonic()
         self.began = 1  # the position at which this run began
-        self._offer()
+        self._bind_parts()
 
-    def _offer(self) -> None:
+    def _bind_parts(self) -> None:
         """What doors call of the parts: the parts' own methods, so that nothing costs a call more than it has to."""
         registry, staging, sessions = self.registry, self.staging, self.sessions
         self.now = self.clock.now
