@@ -71,10 +71,8 @@ def check_payload(kind: Kind, payload: bytes) -> None:
 ROW: Final = 32  # bytes that a message takes about, beside its payload, while it is moved in columns
 HELD_ROW: Final = 200  # what it takes in memory beside its payload, roughly
 HELD_BATCH: Final = 350  # and a batch, however small
-LAGGING: Final = (
-    "$sys/lagging"  # the topic of what a connection is told that is closed for being too far behind
-)
-DAMAGED: Final = "$sys/damaged"  # the topic of what a connection is told that cannot be sent everything
+LAGGING: Final = "$sys/lagging"  # the topic of the last message to a connection that is too far behind
+DAMAGED: Final = "$sys/damaged"  # the topic of the message to a connection that cannot be sent everything
 
 # position in the whole log, time (UTC, microseconds), producer, source address, kind, the producer's counter, payload.
 # A plain tuple: one is made for every message that comes alone.

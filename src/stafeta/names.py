@@ -19,8 +19,22 @@ MAX_LEVELS = 64
 MAX_OPEN = 4  # levels of a filter that stand for any number
 RESERVED = "$sys/"  # what names of the broker's own topics begin with
 PIPELINE = "$sys/pipeline/"  # and those of the pipeline's
-FLIGHT_PREFIX = "flight/"  # what the broker puts before the names of the Flight door's clients and producers
-COUNTER_PREFIX = "counter/"  # and before those of producers that draw their counters
+# What a door puts before the names of its clients and producers, so that those of two doors never meet. A ZeroMQ client
+# has none, and is refused a name that begins with one of these.
+DEVICES_PREFIX = "devices/"
+FRAMES_PREFIX = "frames/"  # its connections, which have numbers
+FLIGHT_PREFIX = "flight/"
+FLIGHT_STREAM_PREFIX = "flights/"  # its streams without a client, which have numbers
+WATCH_PREFIX = "watch/"  # ZeroMQ clients that watch
+COUNTER_PREFIX = "counter/"  # ZeroMQ clients, as producers that draw their counters
+PREFIXES = (
+    DEVICES_PREFIX,
+    FRAMES_PREFIX,
+    FLIGHT_PREFIX,
+    FLIGHT_STREAM_PREFIX,
+    WATCH_PREFIX,
+    COUNTER_PREFIX,
+)
 
 _FORBIDDEN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _WILDCARD = re.compile(r"[+#*]")

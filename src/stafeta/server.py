@@ -17,7 +17,7 @@ import pyarrow as pa
 import uvloop
 
 from stafeta import logs
-from stafeta.broker import Broker, Limits, Retention
+from stafeta.broker import Broker, Retention
 from stafeta.config import Config, Keep, TopicRule
 from stafeta.doors.devices.server import DevicesDoor
 from stafeta.doors.frames.server import FramesDoor
@@ -52,8 +52,8 @@ def run(
     observer: Callable[[str], None] | None = None,
     bound: "Sequence[Bound]" = (),
 ) -> int:
-    """Serve until SIGTERM or SIGINT. The observer is told which devices come and go; the devices door takes sockets
-    that are bound already for the first of its addresses."""
+    """Serve until SIGTERM or SIGINT. The observer is called with a line for each device that comes or goes; the devices
+    door takes sockets that are bound already for the first of its addresses."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     logs.configure(config.log_format, config.log_level)
     _raise_file_limit()
@@ -81,7 +81,7 @@ async def _serve(
     durability = cast("Literal['fsync', 'os']", config.durability)
     gc.disable()  # until what is read at the start is out of its sight
     store = SqliteStore(config.data, durability=durability, checkpoint_rows=config.store.checkpoint_rows)
-    broker = await Broker.open(store, _limits(config), _retention(config), config.store.tail)
+    broker = await Broker.open(store, config.limits, _retention(config), config.store.tail)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(broker.close)
         loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
@@ -92,7 +92,7 @@ async def _serve(
         )
         _settle_garbage(loop)
         flight = await _open_doors(config, broker, closing, observer, bound)
-        broker.collector.start(config.store.sweep)
+        broker.start_collection(config.store.sweep)
         await stopping.wait()
         log.info("stopping")
     log.info("stopped")
@@ -168,19 +168,6 @@ def _connections(config: Config) -> int:
     return min(most, possible)
 
 
-def _limits(config: Config) -> Limits:
-    limits = config.limits
-    return Limits(
-        payload=limits.max_payload,
-        pending=limits.max_pending,
-        lag=limits.max_lag,
-        topics=limits.max_topics,
-        subscriptions=limits.max_subscriptions,
-        gaps=limits.max_gaps,
-        producers=limits.max_producers,
-    )
-
-
 def _retention(config: Config) -> Callable[[str], Retention | None]:
     rules = [(matcher(rule.filter), _kept(rule.keep)) for rule in (*config.topics, *OWN_RULES)]
 
@@ -203,7 +190,7 @@ def _reload(broker: Broker, reload: Callable[[], Config]) -> None:
         log.error("the configuration was not reloaded: %s", error)
         return
     logs.configure(config.log_format, config.log_level)
-    broker.reconfigure(_limits(config), _retention(config))
+    broker.reconfigure(config.limits, _retention(config))
     log.info("the configuration was reloaded; doors and the data folder stay as they are")
 
 

@@ -9,7 +9,7 @@ def texts(batches: list[Batch]) -> list[str]:
 
 
 def interleaved(batches: list[Batch] | None) -> list[str]:
-    """The same, in the order of publication, which is how a feed's batches are meant."""
+    """The same, in the order of publication, which is how a consumer's batches are meant."""
     assert batches is not None, "it has to be read from the store"
     positions = [position for batch in batches for position in batch.positions]
     return [text for _, text in sorted(zip(positions, texts(batches), strict=True))]

@@ -24,7 +24,7 @@ class Model:
     pending: dict[tuple[str, str], list[tuple[str, int, bytes]]] = field(
         default_factory=dict
     )  # by client and filter
-    draws: dict[tuple[str, str], list[tuple[int, bytes, int]]] = field(default_factory=dict)
+    dedup_window: dict[tuple[str, str], list[tuple[int, bytes, int]]] = field(default_factory=dict)
     sequences: dict[tuple[str, str], int] = field(default_factory=dict)
     staged: dict[tuple[str, int], list[tuple[str, str, bytes]]] = field(default_factory=dict)
     attempt: int = 0  # at a transaction, the last that was begun
@@ -44,13 +44,13 @@ class Model:
         return offset
 
     def publish_once(self, name: str, client: str, counter: int, payload: bytes) -> int:
-        draws = self.draws.setdefault((client, name), [])
-        for known, stored, offset in draws:
+        dedup_window = self.dedup_window.setdefault((client, name), [])
+        for known, stored, offset in dedup_window:
             if known == counter and stored == payload:
                 return offset
         offset = self.publish(name, payload)
-        draws.append((counter, payload, offset))
-        del draws[:-8]
+        dedup_window.append((counter, payload, offset))
+        del dedup_window[:-8]
         return offset
 
     def publish_sequence(self, name: str, client: str, sequence: int, payloads: list[bytes]) -> None:

@@ -25,7 +25,7 @@ def test_a_live_subscription_can_become_durable(tmp_path: Path) -> None:
         broker = await Broker.open(FailingSqlite(tmp_path))
         broker.subscribe("c", "t", durable=False)
         broker.publish("t", b"1")
-        await broker.receipt()
+        await broker.commit()
         broker.subscribe("c", "t", durable=True)
         await broker.close()
         broker = await Broker.open(FailingSqlite(tmp_path))
@@ -51,7 +51,7 @@ def test_retention_keeps_what_it_says_and_no_more(tmp_path: Path, retention: Ret
         broker = await Broker.open(FailingSqlite(tmp_path), retention=lambda name: retention)
         for at in range(10):
             broker.publish("t", b"%010d" % at, create=True)
-            await broker.receipt()
+            await broker.commit()
         await asyncio.sleep(0.002)
         await broker.collector.collect()
         topic = broker.topics["t"]
@@ -70,11 +70,11 @@ def test_retention_does_not_take_what_a_subscriber_waits_for(tmp_path: Path) -> 
         subscription = broker.subscribe("c", "t")
         for at in range(5):
             broker.publish("t", b"%d" % at)
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         assert len(texts(await broker.fetch(subscription, list(subscription.cursors), 100))) == 5
         broker.unsubscribe("c", "t")
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         assert broker.topic("t").first == 5
         await broker.close()
@@ -88,7 +88,7 @@ def test_offsets_go_on_when_a_topic_comes_back(tmp_path: Path) -> None:
         broker.subscribe("c", "t")
         assert [broker.publish("t", b"x") for _ in range(3)] == [1, 2, 3]
         broker.unsubscribe("c", "t")
-        await broker.receipt()
+        await broker.commit()
         with pytest.raises(NoSuchTopic):
             broker.publish("t", b"x")
         await broker.close()
@@ -103,10 +103,10 @@ def test_offsets_go_on_when_a_topic_comes_back(tmp_path: Path) -> None:
 def test_a_topic_that_keeps_its_last_value_keeps_just_that(tmp_path: Path) -> None:
     async def work() -> None:
         broker = await Broker.open(FailingSqlite(tmp_path))
-        broker.topic_for("t", create=True).keeps_last = True
+        broker.registry.topic_for("t", create=True).keeps_last = True
         for at in range(5):
             broker.publish("t", b"%d" % at)
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         assert texts(await broker.read(broker.topic("t"), 1, 100)) == ["t=4"]
         await broker.close()
@@ -122,19 +122,19 @@ def test_everyone_in_a_failed_group_is_told_and_the_next_one_works() -> None:
         store = FailingMemory()
         broker = await Broker.open(store)
         broker.subscribe("c", "t")
-        await broker.receipt()
+        await broker.commit()
         store.fails = True
         broker.publish("t", b"lost")
-        first = broker.receipt()
+        first = broker.commit()
         await asyncio.sleep(0)  # the first group is on its way; this joins the next
         broker.publish("t", b"lost too")
-        second = broker.receipt()
-        for receipt in (first, second):
+        second = broker.commit()
+        for commit in (first, second):
             with pytest.raises(StoreFull):
-                await receipt
+                await commit
         store.fails = False
         assert broker.publish("t", b"kept") == 1
-        await broker.receipt()
+        await broker.commit()
         subscription = broker.subscription("c", "t")
         assert texts(await broker.fetch(subscription, list(subscription.cursors), 100)) == ["t=kept"]
 
@@ -145,13 +145,13 @@ def test_nothing_is_seen_before_it_is_durable() -> None:
     async def work() -> None:
         broker = await Broker.open(FailingMemory())
         subscription = broker.subscribe("c", "t")
-        await broker.receipt()
+        await broker.commit()
         broker.publish("t", b"x")
         topics = list(subscription.cursors)
         assert await broker.fetch(subscription, topics, 100) == []
         with pytest.raises(NoSuchOffset):
             broker.ack(subscription, topics[0], 1, 2)
-        await broker.receipt()
+        await broker.commit()
         assert texts(await broker.fetch(subscription, topics, 100)) == ["t=x"]
 
     run(work())
@@ -159,7 +159,7 @@ def test_nothing_is_seen_before_it_is_durable() -> None:
 
 def test_limits_have_names_and_lose_nothing() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(payload=4, topics=2, subscriptions=3))
+        broker = await Broker.open(FailingMemory(), Limits(max_payload=4, max_topics=2, max_subscriptions=3))
         broker.subscribe("c", "t")
         with pytest.raises(InvalidMessage, match=r"5 bytes long; at most 4.*max_payload"):
             broker.publish("t", b"12345")
@@ -172,7 +172,7 @@ def test_limits_have_names_and_lose_nothing() -> None:
             broker.subscribe("d", "t")
         with pytest.raises(InvalidName):
             broker.publish("a b", b"x", create=True)
-        await broker.receipt()
+        await broker.commit()
         assert set(broker.topics) == {"t", "u"}
 
     run(work())
@@ -224,10 +224,10 @@ def test_whoever_has_too_many_gaps_can_still_close_them() -> None:
         subscription = broker.subscribe("c", "t")
         for _ in range(30):
             broker.publish("t", b"x")
-        await broker.receipt()
+        await broker.commit()
         topic = broker.topic("t")
         broker.ack_all(subscription, topic, [(offset, offset + 1) for offset in range(2, 22, 2)])
-        broker.reconfigure(Limits(gaps=5), lambda name: None)
+        broker.reconfigure(Limits(max_gaps=5), lambda name: None)
         with pytest.raises(LimitReached, match="Acknowledge those from 1 on first"):
             broker.ack(subscription, topic, 25, 26)
         assert subscription.cursors[topic].gaps == 10
@@ -266,16 +266,16 @@ def test_positions_of_messages_that_were_not_stored_are_told_to_nobody(tmp_path:
         broker = await Broker.open(store)
         broker.subscribe("keeper", "t")
         broker.publish("t", b"stored")
-        await broker.receipt()
+        await broker.commit()
         store.fails = True
         for _ in range(5):
             broker.publish("t", b"refused")
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         store.fails = False
-        wide = broker.subscribe("reader", "#")
-        await broker.receipt()
-        behind, mark = wide.start, broker.runs.mark(broker.visible_position - 1)
+        wildcard = broker.subscribe("reader", "#")
+        await broker.commit()
+        behind, mark = wildcard.start, broker.runs.mark(broker.visible_position - 1)
         await broker.collector.stop()
         store.crash()
         broker = await Broker.open(FailingSqlite(tmp_path))

@@ -12,7 +12,7 @@ from stafeta.store.memory import MemoryStore
 from stafeta.store.sqlite.folder import DATABASE
 from tests.broker.batches import interleaved
 from tests.broker.stores import FailingMemory, FailingSqlite, run
-from tests.broker.test_feed import publish, received
+from tests.broker.test_consumer import publish, received
 from tests.broker.test_subscriptions import fail
 from tests.soundness import assert_sound
 
@@ -23,7 +23,7 @@ def test_a_filter_has_no_cursor_until_something_comes_and_holds_that(tmp_path: P
         await publish(broker, "a=before", "b=before")
         subscription = broker.subscribe("c", "#")
         assert not subscription.cursors
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
         broker = await Broker.open(FailingSqlite(tmp_path))
         await publish(broker, "b=1")
@@ -46,7 +46,7 @@ def test_what_comes_in_the_group_of_a_subscription_is_held_from_there_on() -> No
         broker.publish("t", b"0", create=True)
         subscription = broker.subscribe("c", "#")
         broker.publish("t", b"1")
-        await broker.receipt()
+        await broker.commit()
         assert interleaved(await broker.fetch(subscription, list(subscription.cursors), 1 << 20)) == ["t=1"]
 
     run(work())
@@ -55,16 +55,16 @@ def test_what_comes_in_the_group_of_a_subscription_is_held_from_there_on() -> No
 def test_a_device_that_comes_back_gets_what_comes_then() -> None:
     async def work() -> None:
         broker = await Broker.open(MemoryStore())
-        feed = broker.feed("c")
-        feed.subscribe("#", durable=False, lasting=True)
+        consumer = broker.consumer("c")
+        consumer.subscribe("#", durable=False, persistent=True)
         await publish(broker, "a=1", "b=1")
-        assert await received(feed) == ["a=1", "b=1"]
-        feed.close()
+        assert await received(consumer) == ["a=1", "b=1"]
+        consumer.close()
         await publish(broker, "a=2", "c=2")
-        feed = broker.feed("c")
-        feed.resume()
+        consumer = broker.consumer("c")
+        consumer.resume()
         await publish(broker, "b=3", "a=3", "c=3")
-        assert await received(feed) == ["b=3", "a=3", "c=3"]
+        assert await received(consumer) == ["b=3", "a=3", "c=3"]
 
     run(work())
 
@@ -73,12 +73,12 @@ def test_a_change_that_fails_leaves_a_filter_its_place_also_if_its_client_came_b
     async def work() -> None:
         store = FailingMemory()
         broker = await Broker.open(store)
-        feed = broker.feed("c")
-        feed.subscribe("#", durable=True, lasting=True)
+        consumer = broker.consumer("c")
+        consumer.subscribe("#", durable=True, persistent=True)
         await publish(broker, "t=1")
-        feed.subscribe("#", durable=False, lasting=True)
-        feed.close()
-        broker.feed("c").resume()
+        consumer.subscribe("#", durable=False, persistent=True)
+        consumer.close()
+        broker.consumer("c").resume()
         await fail(broker, store)
         subscription = broker.subscription("c", "#")
         assert interleaved(await broker.fetch(subscription, list(subscription.cursors), 1 << 20)) == ["t=1"]
@@ -89,27 +89,27 @@ def test_a_change_that_fails_leaves_a_filter_its_place_also_if_its_client_came_b
 def test_what_ended_is_let_go_of_in_portions_and_says_nothing_of_what_comes_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before it is forgotten how far a feed was, the client has subscribed again, and has no lag."""
+    """Before it is forgotten how far a consumer was, the client has subscribed again, and has no lag."""
     monkeypatch.setattr(portions, "PORTION", 1)
     names = [f"t/{number}" for number in range(50)]
 
     async def work() -> None:
-        broker = await Broker.open(MemoryStore(), Limits(lag=10))
+        broker = await Broker.open(MemoryStore(), Limits(max_lag=10))
         broker.subscribe("other", "#")
-        feed = broker.feed("c")
-        feed.subscribe("#", durable=False)
+        consumer = broker.consumer("c")
+        consumer.subscribe("#", durable=False)
         await publish(broker, *[f"{name}=1" for name in names])
-        assert len(await received(feed)) == 50
-        feed.unsubscribe("#")
+        assert len(await received(consumer)) == 50
+        consumer.unsubscribe("#")
         for name in names:
             for _ in range(20):
                 broker.publish(name, b"missed")
-        feed.subscribe("#", durable=False)
+        consumer.subscribe("#", durable=False)
         await publish(broker, *[f"{name}=2" for name in names])
-        assert feed.lagging is None
+        assert consumer.lagging is None
         got: list[str] = []
         while len(got) < 50:
-            got += interleaved(await feed.read(1 << 20))
+            got += interleaved(await consumer.read(1 << 20))
             await asyncio.sleep(0)
         assert got == [f"{name}=2" for name in names]
 
@@ -128,16 +128,16 @@ def test_a_client_that_comes_does_not_wait_until_all_of_an_ended_filter_is_let_g
         await publish(broker, *[f"t/{number}=1" for number in range(100)])
         broker.subscribe("ended", "#")
         broker.unsubscribe("ended", "#")
-        await broker.receipt()
-        feed = broker.feed("c")
-        feed.resume()
+        await broker.commit()
+        consumer = broker.consumer("c")
+        consumer.resume()
         turns = 0
-        while feed.joining:
+        while consumer.joining:
             await asyncio.sleep(0)
             turns += 1
         assert turns < 10
-        assert broker.portions._work
-        assert await received(feed) == ["t/1=1"]
+        assert broker.registry.portions._work
+        assert await received(consumer) == ["t/1=1"]
 
     run(work())
 
@@ -154,9 +154,9 @@ def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
         broker.subscribe("other", "#")
         await publish(broker, *[f"{name}=1" for name in names])
         subscription = broker.subscribe("c", "#", earliest=True)
-        await broker.receipt()
-        broker.begin_portion(subscription)
-        await broker.receipt()
+        await broker.commit()
+        broker.registry.begin_portion(subscription)
+        await broker.commit()
         assert subscription.beginning
         assert len(subscription.cursors) < 5
         store.crash()
@@ -183,26 +183,26 @@ def test_one_that_begins_with_the_earliest_and_becomes_live_begins_with_what_com
         broker.subscribe("other", "#")
         await publish(broker, "a=1", "b=1", "c=1")
         subscription = broker.subscribe("c", "#", earliest=True)
-        await broker.receipt()
-        feed = broker.feed("c")
-        feed.subscribe("#", durable=False, lasting=True)
-        feed.close()
-        broker.feed("c").resume()
+        await broker.commit()
+        consumer = broker.consumer("c")
+        consumer.subscribe("#", durable=False, persistent=True)
+        consumer.close()
+        broker.consumer("c").resume()
         await fail(broker, store)
         await broker.begun(subscription)  # it is as it was, and goes on
         assert len(subscription.cursors) == 3
-        feed = broker.feed("d")
+        consumer = broker.consumer("d")
         broker.subscribe("d", "#", earliest=True)
-        feed.subscribe("#", durable=False, lasting=True)
-        feed.close()
-        feed = broker.feed("d")
-        feed.resume()
+        consumer.subscribe("#", durable=False, persistent=True)
+        consumer.close()
+        consumer = broker.consumer("d")
+        consumer.resume()
         for topic in broker.topics.values():  # or the filter would get what is there
-            broker.begin_with(topic)
+            broker.registry.begin_with(topic)
         await publish(broker, "b=2")
-        while feed.joining:  # noqa: ASYNC110 - it is a test
+        while consumer.joining:  # noqa: ASYNC110 - it is a test
             await asyncio.sleep(0)
-        assert await received(feed) == ["b=2"]
+        assert await received(consumer) == ["b=2"]
 
     run(work())
 

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.broker import Broker
-from stafeta.broker.limits import Limits
+from stafeta.broker import Broker, Limits
 from stafeta.broker.trie import NameTrie
 from stafeta.errors import LimitReached, StoreFull
 from stafeta.store.sqlite.forgotten import Forgotten
 from tests.broker.stores import FailingMemory, FailingSqlite, run, shrink
 from tests.soundness import assert_sound
 
-LIMITS = Limits()._replace(topics=3)
+LIMITS = Limits(max_topics=3)
 
 
 @given(st.lists(st.integers(1, 40), unique=True))
@@ -83,7 +82,7 @@ def test_a_name_that_was_forgotten_goes_on_above_all_offsets_that_it_had(
             used = store()
             broker = await Broker.open(used, LIMITS)
             broker.subscribe("always", "kept")
-            await broker.receipt()
+            await broker.commit()
             last: dict[str, int] = {}
             counters = count_from(1)
             for step in steps:
@@ -96,9 +95,9 @@ def test_a_name_that_was_forgotten_goes_on_above_all_offsets_that_it_had(
                             offset = broker.publish_once(name, b"", "p", next(counters))
                             assert offset > last.get(name, 0)
                             last[name] = offset
-                        await broker.receipt()
+                        await broker.commit()
                         broker.unsubscribe("c", name)
-                        await broker.receipt()
+                        await broker.commit()
                     case ("collect",):
                         await broker.collector.collect()
                     case ("sweep",):
@@ -107,7 +106,7 @@ def test_a_name_that_was_forgotten_goes_on_above_all_offsets_that_it_had(
                         used.fails = True
                         broker.subscribe("c", "t/new")
                         with pytest.raises(StoreFull):
-                            await broker.receipt()
+                            await broker.commit()
                         used.fails = False
                     case _:
                         if step == ("stop",):
@@ -118,14 +117,16 @@ def test_a_name_that_was_forgotten_goes_on_above_all_offsets_that_it_had(
                             assert_sound(folder)
                         used = store()
                         broker = await Broker.open(used, LIMITS)
-                assert len(broker.topics) <= 2 * LIMITS.topics
-                assert broker._producers == sum(len(t.producers or ()) for t in broker.topics.values())
+                assert len(broker.topics) <= 2 * LIMITS.max_topics
+                assert broker.registry.producers == sum(
+                    len(t.producers or ()) for t in broker.topics.values()
+                )
             broker.unsubscribe("always", "kept")
-            await broker.receipt()
+            await broker.commit()
             for _ in range(4):
                 await broker.collector.collect()
                 broker.commits.checkpoint_wanted = True
-                await broker.receipt()
+                await broker.commit()
             await broker.close()
             if kind == "sqlite":
                 assert_sound(folder)
@@ -143,13 +144,13 @@ def test_only_topics_that_exist_count(tmp_path: Path) -> None:
         broker = await Broker.open(FailingSqlite(tmp_path), LIMITS)
         for number in range(100):
             broker.subscribe("c", f"t/{number}")
-            await broker.receipt()
+            await broker.commit()
             broker.unsubscribe("c", f"t/{number}")
         for number in range(3):
             broker.subscribe("c", f"u/{number}")
         with pytest.raises(LimitReached, match="There are 3 topics"):
             broker.subscribe("c", "u/4")
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
 
     run(work())

@@ -126,20 +126,20 @@ class Lives(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def begin_portion(self, data: st.DataObject) -> None:
-        if self.broker._beginning:
+        if self.broker.registry._beginning:
             self.clean = False
-            some = sorted(self.broker._beginning, key=lambda subscription: subscription.id)
-            self.broker.begin_portion(data.draw(st.sampled_from(some)))
+            some = sorted(self.broker.registry._beginning, key=lambda subscription: subscription.id)
+            self.broker.registry.begin_portion(data.draw(st.sampled_from(some)))
 
     @rule()
     def begin_with_all(self) -> None:
         async def begun() -> None:
-            for subscription in list(self.broker._beginning):
+            for subscription in list(self.broker.registry._beginning):
                 await self.broker.begun(subscription)
 
         self.run(begun())
         self.commit()
-        assert not self.broker._beginning
+        assert not self.broker.registry._beginning
 
     @rule(client=CLIENTS, filter_=FILTERS)
     def unsubscribe(self, client: str, filter_: str) -> None:
@@ -224,7 +224,7 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         async def durable() -> None:
-            await self.broker.receipt()
+            await self.broker.commit()
 
         self.run(durable())
         self.committed = deepcopy(self.model)
@@ -236,7 +236,7 @@ class Lives(RuleBasedStateMachine):
             # Something of the group must reach the store for it to fail.
             self.broker.new_client()
             with pytest.raises(StoreFull):
-                await self.broker.receipt()
+                await self.broker.commit()
 
         self.store.fails = True
         self.run(failing())
@@ -259,7 +259,7 @@ class Lives(RuleBasedStateMachine):
             assert self.existing() == self.model.topics
 
     async def settle(self) -> None:
-        while self.broker.portions._work:  # noqa: ASYNC110 - it is a test
+        while self.broker.registry.portions._work:  # noqa: ASYNC110 - it is a test
             await asyncio.sleep(0)
 
     def can_publish(self, name: str) -> bool:

@@ -28,12 +28,12 @@ async def prepared(folder: Path) -> tuple[Broker, Interrupted]:
     broker.subscribe("c", "#")
     for name, text in (("a", b"1"), ("b", b"2")):
         broker.publish(name, text)
-    await broker.receipt()
+    await broker.commit()
 
     async def publish_more() -> None:
         for name, text in (("a", b"3"), ("b", b"4")):
             broker.publish(name, text)
-        await broker.receipt()
+        await broker.commit()
 
     store.meanwhile = publish_more
     return broker, store
@@ -55,11 +55,11 @@ def test_what_a_filter_fetches_has_no_gaps(tmp_path: Path) -> None:
 def test_what_a_feed_hands_out_is_in_order(tmp_path: Path) -> None:
     async def work() -> None:
         broker, _ = await prepared(tmp_path)
-        feed = broker.feed("c")
-        feed.subscribe("#", durable=True)
+        consumer = broker.consumer("c")
+        consumer.subscribe("#", durable=True)
         got: list[str] = []
-        while feed.ready:
-            got += interleaved(await feed.read(1 << 20))
+        while consumer.ready:
+            got += interleaved(await consumer.read(1 << 20))
         assert got == ["a=1", "b=2", "a=3", "b=4"]
         await broker.close()
 

@@ -14,15 +14,15 @@ def rows(*payloads: bytes) -> RowBatch:
 
 def test_a_transaction_whose_topics_cannot_all_be_made_changes_nothing() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(topics=2))
+        broker = await Broker.open(FailingMemory(), Limits(max_topics=2))
         broker.subscribe("c", "a")
         for topic in ("a", "b", "c"):
             broker.staging.stage("query", 1, "x", topic, [(3, b"row")])
-        await broker.receipt()
+        await broker.commit()
         for _ in range(2):
             with pytest.raises(LimitReached):
                 broker.staging.commit("query", 1)
-            await broker.receipt()
+            await broker.commit()
             assert broker.topic("a").next == 1
         broker.reconfigure(Limits(), lambda name: None)
         await broker.staging.commit("query", 1)
@@ -58,7 +58,7 @@ def test_a_batch_that_is_staged_again_is_staged_once() -> None:
 
 def test_as_many_producers_of_transactions_are_remembered_as_may_be() -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(producers=2))
+        broker = await Broker.open(FailingMemory(), Limits(max_producers=2))
         for producer in ("a", "b"):
             counter, attempt = broker.staging.begin(producer)
             broker.staging.stage_batch(producer, counter, "p", "t", rows(b"x"), attempt=attempt)
@@ -77,11 +77,11 @@ def test_as_many_producers_of_transactions_are_remembered_as_may_be() -> None:
 def test_a_transaction_whose_beginning_could_not_be_stored_is_not_remembered() -> None:
     async def work() -> None:
         store = FailingMemory()
-        broker = await Broker.open(store, Limits(producers=1))
+        broker = await Broker.open(store, Limits(max_producers=1))
         store.fails = True
         broker.staging.begin("a")
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         store.fails = False
         _, attempt = broker.staging.begin("b")
         broker.staging.stage_batch("b", 0, "p", "t", rows(b"x"), attempt=attempt)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from stafeta.broker import Broker, Limits
+from stafeta.broker.clock import TurnClock
 from stafeta.broker.staging import LABELS
 from stafeta.errors import LimitReached, NotStaged, StoreFull, TakenOver
 from tests.broker.stores import FailingMemory, FailingSqlite, run
@@ -19,7 +20,7 @@ class Times:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_800_000_000 * SECOND
-        monkeypatch.setattr(Broker, "now", lambda broker: self.now)
+        monkeypatch.setattr(TurnClock, "now", lambda clock: self.now)
 
 
 @pytest.fixture
@@ -53,13 +54,13 @@ def test_thousands_of_writes_that_nobody_can_repeat_leave_a_bounded_number_of_na
             broker.staging.expire()
             most = max(most, names(broker))
             if number % 1000 == 500:
-                await broker.receipt()
+                await broker.commit()
                 store.crash()
                 broker = await Broker.open(store := FailingSqlite(tmp_path))
         assert most <= 62, "an hour's, and the one that is kept"
         times.now += HOUR
         broker.staging.expire()
-        await broker.receipt()
+        await broker.commit()
         assert names(broker) == 1
         await broker.close()
         broker = await Broker.open(FailingSqlite(tmp_path))
@@ -93,7 +94,7 @@ def test_a_commit_that_is_asked_for_again_is_done_once_before_its_name_is_forgot
         stage(broker, "spark/once", part="later")
         with pytest.raises(NotStaged):
             broker.staging.commit("spark/once", 0, {"p": 1}, forget_after=HOUR)
-        await broker.receipt()
+        await broker.commit()
         assert broker.topic("t").visible == 2
         times.now += 25 * HOUR
         broker.staging.expire()
@@ -122,7 +123,7 @@ def test_a_producer_that_comes_again_is_not_forgotten(times: Times) -> None:
 
 def test_names_that_are_forgotten_make_room(times: Times) -> None:
     async def work() -> None:
-        broker = await Broker.open(FailingMemory(), Limits(producers=1))
+        broker = await Broker.open(FailingMemory(), Limits(max_producers=1))
         await broker.staging.commit("a", 0, forget_after=HOUR)
         with pytest.raises(LimitReached):
             broker.staging.commit("b", 0)
@@ -137,7 +138,7 @@ def test_names_that_are_forgotten_make_room(times: Times) -> None:
 def test_attempts_are_forgotten_with_their_producers(tmp_path: Path, times: Times) -> None:
     async def work() -> None:
         store = FailingSqlite(tmp_path)
-        broker = await Broker.open(store, Limits(producers=1))
+        broker = await Broker.open(store, Limits(max_producers=1))
         counter, attempt = broker.staging.begin("a")
         stage(broker, "a", counter)
         await broker.staging.commit("a", counter, None, attempt, forget_after=HOUR)
@@ -149,16 +150,16 @@ def test_attempts_are_forgotten_with_their_producers(tmp_path: Path, times: Time
         store.fails = True
         broker.staging.expire()
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         store.fails = False
         with pytest.raises(LimitReached):
             broker.staging.begin("b")
         broker.staging.expire()
-        await broker.receipt()
+        await broker.commit()
         with pytest.raises(TakenOver):
             broker.staging.commit("a", counter, None, attempt)
         store.crash()
-        broker = await Broker.open(FailingSqlite(tmp_path), Limits(producers=1))
+        broker = await Broker.open(FailingSqlite(tmp_path), Limits(max_producers=1))
         assert broker.staging.begin("b")[0] == 0
         await broker.close()
 
@@ -195,7 +196,7 @@ def test_what_could_not_be_stored_is_as_it_was(times: Times) -> None:
         broker.staging.commit("p", 1, label="second")
         broker.staging.commit("q", 0, label="third")
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         assert (broker.staging.last("p"), broker.staging.label("p", 0)) == (0, "first")
         assert broker.staging.label("p", 1) is broker.staging.label("q", 0) is None
         assert names(broker) == 1
@@ -203,11 +204,11 @@ def test_what_could_not_be_stored_is_as_it_was(times: Times) -> None:
         broker.staging.expire()
         assert names(broker) == 0
         with pytest.raises(StoreFull):
-            await broker.receipt()
+            await broker.commit()
         assert (names(broker), broker.staging.label("p", 0)) == (1, "first")
         store.fails = False
         broker.staging.expire()
-        await broker.receipt()
+        await broker.commit()
         assert names(broker) == 0
         await broker.close()
 

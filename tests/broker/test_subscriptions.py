@@ -10,7 +10,7 @@ from stafeta.errors import InvalidMessage, NoSuchTopic, StoreError
 from stafeta.store.memory import MemoryStore
 from tests.broker.batches import interleaved
 from tests.broker.stores import FailingMemory, FailingSqlite, run
-from tests.broker.test_feed import publish, received
+from tests.broker.test_consumer import publish, received
 
 
 def held(broker: Broker, name: str) -> int:
@@ -21,22 +21,22 @@ def held(broker: Broker, name: str) -> int:
 async def fail(broker: Broker, store: FailingMemory) -> None:
     store.fails = True
     with pytest.raises(StoreError):
-        await broker.receipt()
+        await broker.commit()
     store.fails = False
 
 
 def test_what_came_while_nobody_watched_is_read_from_the_store() -> None:
     async def work() -> None:
         broker = await Broker.open(MemoryStore())
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=True, lasting=True)
+        consumer = broker.consumer("c")
+        consumer.subscribe("t", durable=True, persistent=True)
         await publish(broker, "t=1")  # in memory, since it is watched, and never taken
-        feed.close()
+        consumer.close()
         await publish(broker, "t=2", "t=3")
-        feed = broker.feed("c")
-        feed.resume()
+        consumer = broker.consumer("c")
+        consumer.resume()
         await publish(broker, "t=4")
-        assert await received(feed) == ["t=1", "t=2", "t=3", "t=4"]
+        assert await received(consumer) == ["t=1", "t=2", "t=3", "t=4"]
 
     run(work())
 
@@ -44,23 +44,23 @@ def test_what_came_while_nobody_watched_is_read_from_the_store() -> None:
 def test_what_only_absent_clients_would_get_is_collected() -> None:
     async def work() -> None:
         broker = await Broker.open(MemoryStore())
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=False, lasting=True)
+        consumer = broker.consumer("c")
+        consumer.subscribe("t", durable=False, persistent=True)
         await publish(broker, "t=1")
-        assert await received(feed) == ["t=1"]
-        feed.close()
+        assert await received(consumer) == ["t=1"]
+        consumer.close()
         await broker.collector.collect()
         for _ in range(3):
             await publish(broker, *["t=x"] * 100)
             await broker.collector.collect()
             assert held(broker, "t") == 0
         await publish(broker, *["t=x"] * 100)
-        feed = broker.feed("c")
-        feed.resume()
+        consumer = broker.consumer("c")
+        consumer.resume()
         await broker.collector.collect()
         for _ in range(3):
             await publish(broker, *["t=x"] * 100)
-            assert len(await received(feed)) == 100
+            assert len(await received(consumer)) == 100
             await broker.collector.collect()
             assert held(broker, "t") == 0
 
@@ -89,17 +89,17 @@ def test_a_subscription_that_stays_durable_after_all_keeps_its_messages() -> Non
     async def work() -> None:
         store = FailingMemory()
         broker = await Broker.open(store)
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=True, lasting=True)
+        consumer = broker.consumer("c")
+        consumer.subscribe("t", durable=True, persistent=True)
         await publish(broker, "t=1")
-        feed.subscribe("t", durable=False, lasting=True)
-        feed.close()
+        consumer.subscribe("t", durable=False, persistent=True)
+        consumer.close()
         await fail(broker, store)
         await publish(broker, "t=2")
         await broker.collector.collect()
-        feed = broker.feed("c")
-        feed.resume()
-        assert await received(feed) == ["t=1", "t=2"]
+        consumer = broker.consumer("c")
+        consumer.resume()
+        assert await received(consumer) == ["t=1", "t=2"]
 
     run(work())
 
@@ -111,21 +111,21 @@ def test_one_that_stays_durable_after_all_has_its_cursors_again_though_its_clien
     async def work() -> None:
         store = FailingMemory()
         broker = await Broker.open(store)
-        feed = broker.feed("c")
-        feed.subscribe(filter_, durable=True, lasting=True)
+        consumer = broker.consumer("c")
+        consumer.subscribe(filter_, durable=True, persistent=True)
         await publish(broker, "t=1")
-        feed.subscribe(filter_, durable=False, lasting=True)
-        feed.close()
-        feed = broker.feed("c")
-        feed.resume()
+        consumer.subscribe(filter_, durable=False, persistent=True)
+        consumer.close()
+        consumer = broker.consumer("c")
+        consumer.resume()
         broker.publish("t", b"refused")
         await fail(broker, store)
-        feed.close()
+        consumer.close()
         await publish(broker, "t=2")
         await broker.collector.collect()
-        feed = broker.feed("c")
-        feed.resume()
-        assert await received(feed) == ["t=1", "t=2"]
+        consumer = broker.consumer("c")
+        consumer.resume()
+        assert await received(consumer) == ["t=1", "t=2"]
 
     run(work())
 
@@ -134,17 +134,17 @@ def test_a_client_that_comes_back_to_messages_that_are_refused_gets_those_that_c
     async def work() -> None:
         store = FailingMemory()
         broker = await Broker.open(store)
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=False, lasting=True)
-        await broker.receipt()
-        feed.close()
+        consumer = broker.consumer("c")
+        consumer.subscribe("t", durable=False, persistent=True)
+        await broker.commit()
+        consumer.close()
         broker.publish("t", b"refused")
         broker.publish("t", b"refused")
-        feed = broker.feed("c")
-        feed.resume()
+        consumer = broker.consumer("c")
+        consumer.resume()
         await fail(broker, store)
         await publish(broker, "t=1", "t=2", "t=3")
-        assert await received(feed) == ["t=1", "t=2", "t=3"]
+        assert await received(consumer) == ["t=1", "t=2", "t=3"]
 
     run(work())
 
@@ -154,22 +154,22 @@ def test_a_lasting_subscription_that_stays_as_it_was_holds_nothing(ending: str) 
     async def work() -> None:
         store = FailingMemory()
         broker = await Broker.open(store)
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=False, lasting=True)
-        await broker.receipt()
+        consumer = broker.consumer("c")
+        consumer.subscribe("t", durable=False, persistent=True)
+        await broker.commit()
         if ending == "durable":
-            feed.subscribe("t", durable=True, lasting=True)
+            consumer.subscribe("t", durable=True, persistent=True)
         else:
-            feed.unsubscribe("t")
-        feed.close()
+            consumer.unsubscribe("t")
+        consumer.close()
         await fail(broker, store)
         await publish(broker, "t=1")
         await broker.collector.collect()
         assert held(broker, "t") == 0
-        feed = broker.feed("c")
-        feed.resume()
+        consumer = broker.consumer("c")
+        consumer.resume()
         await publish(broker, "t=2")
-        assert await received(feed) == ["t=2"]
+        assert await received(consumer) == ["t=2"]
 
     run(work())
 
@@ -179,17 +179,17 @@ def test_a_live_subscription_does_not_come_back_when_its_end_cannot_be_stored() 
         store = FailingMemory()
         broker = await Broker.open(store)
         broker.subscribe("keeper", "t")
-        feed = broker.feed("c")
-        feed.subscribe("t", durable=False)
-        await broker.receipt()
+        consumer = broker.consumer("c")
+        consumer.subscribe("t", durable=False)
+        await broker.commit()
         broker.publish("t", b"lost")
-        feed.close()
+        consumer.close()
         await fail(broker, store)
         assert list(broker.clients) == ["keeper"]
-        feed = broker.feed("d")
-        feed.subscribe("t", durable=False)  # made and ended in the commit that fails
+        consumer = broker.consumer("d")
+        consumer.subscribe("t", durable=False)  # made and ended in the commit that fails
         broker.publish("t", b"lost")
-        feed.close()
+        consumer.close()
         await fail(broker, store)
         assert list(broker.clients) == ["keeper"]
 
@@ -198,7 +198,7 @@ def test_a_live_subscription_does_not_come_back_when_its_end_cannot_be_stored() 
 
 def test_a_message_that_is_refused_makes_no_topic() -> None:
     async def work() -> None:
-        broker = await Broker.open(MemoryStore(), Limits(payload=10))
+        broker = await Broker.open(MemoryStore(), Limits(max_payload=10))
         with pytest.raises(InvalidMessage):
             broker.publish("big", bytes(11), create=True)
         with pytest.raises(NoSuchTopic):
@@ -213,12 +213,12 @@ def test_a_feed_over_many_topics_with_backlogs_one_after_the_other(tmp_path: Pat
         broker.subscribe("c", "#")
         expected = [f"t/{topic}={at}" for topic in range(100) for at in range(40)]
         await publish(broker, *expected)
-        feed = broker.feed("c")
-        feed.resume()
+        consumer = broker.consumer("c")
+        consumer.resume()
         got: list[str] = []
         takes = 0
-        while feed.ready:
-            batches = await feed.read(16 << 10, 1585)
+        while consumer.ready:
+            batches = await consumer.read(16 << 10, 1585)
             got += interleaved(batches)
             takes += 1
             await asyncio.sleep(0)

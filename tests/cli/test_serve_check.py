@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stafeta.cli import exits, serve
 from stafeta.config import Config
-from stafeta.config.options import OPTIONS
+from stafeta.config.options import FLAGS, OPTIONS
 from tests.waiting import PATIENCE
 
 
@@ -102,6 +102,13 @@ def test_a_reader_that_leaves_is_no_fault() -> None:
 
 
 def test_every_door_has_a_flag_and_every_flag_an_option() -> None:
-    keys = {key for key, *_ in serve.FLAGS.values()}
-    assert keys <= set(OPTIONS)
-    assert {key for key in OPTIONS if key[-1] == "listen"} <= keys
+    assert set(FLAGS) <= set(OPTIONS)
+    assert {key for key in OPTIONS if key[-1] == "listen"} <= set(FLAGS)
+    assert len({serve.flag_of(key) for key in FLAGS}) == len(FLAGS)
+
+
+def test_the_help_of_a_flag_is_the_option_s_own_and_says_its_default() -> None:
+    shown = " ".join(stafeta("serve", "--help").stdout.split())
+    assert "--zeromq PORT|off|LIST where the ZeroMQ door listens (9001) " in shown
+    for key, (metavar, text) in FLAGS.items():
+        assert " ".join([serve.flag_of(key), *metavar.split(), text, ""]) in shown

@@ -56,7 +56,7 @@ async def _use_and_count(kind: str) -> None:
         await asyncio.to_thread(use, place, MANY)
         for _ in range(round(PATIENCE / 0.1)):  # that they are gone is noticed in a while
             await asyncio.sleep(0.1)
-            await asyncio.shield(broker.receipt())
+            await asyncio.shield(broker.commit())
             left = {name: count for name, count in _alive().items() if count - before[name] >= MANY // 2}
             if not left:
                 break
@@ -73,7 +73,7 @@ def _alive() -> Counter[str]:
         {
             f"{kind.__module__}.{kind.__qualname__}": count
             for kind, count in kinds.items()
-            if str(kind.__module__).startswith(("stafeta.doors.", "stafeta.broker.feed", "uvloop"))
+            if str(kind.__module__).startswith(("stafeta.doors.", "stafeta.broker.consumer", "uvloop"))
             and "client" not in kind.__module__
         }
     )

@@ -11,7 +11,7 @@ import zmq
 
 import stafeta
 from stafeta.broker import Broker
-from stafeta.broker.commits import GROUP
+from stafeta.broker.commits import DOOR_SHARE
 from stafeta.doors.devices.receiver import DATAGRAMS
 from stafeta.store.memory import MemoryStore
 from stafeta.store.port import Append, Group
@@ -45,8 +45,8 @@ class SlowStore(MemoryStore):
 def test_a_group_takes_a_bounded_number_of_bytes_from_a_door(kind: str) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         sizes = runner.run(_flood(kind))
-    assert sum(sizes) > 4 * GROUP, "else it proves nothing"
-    assert max(sizes) < 2 * GROUP
+    assert sum(sizes) > 4 * DOOR_SHARE, "else it proves nothing"
+    assert max(sizes) < 2 * DOOR_SHARE
 
 
 async def _flood(kind: str) -> list[int]:
@@ -147,7 +147,7 @@ async def _close_within() -> tuple[list[dict[str, Any]], int]:
         taken = broker.topic("t").next
         for _ in range(5):
             await asyncio.sleep(SLOW)
-            await broker.receipt()
+            await broker.commit()
         late = broker.topic("t").next - taken
     await broker.close()
     return faults, late

@@ -11,7 +11,7 @@ from stafeta.broker import Broker, Topic, collector, portions
 from stafeta.doors.flight.actions import ACTIONS
 from stafeta.doors.flight.codec import ALL, Body, Range, Ticket
 from stafeta.doors.flight.server import FlightDoor
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Ack, Clients, Get, Request, Stats, Subscriptions, Topics, Wait, Watch
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.watchers import Watchers
@@ -63,7 +63,7 @@ class Doors(NamedTuple):
 
     async def ask(self, request: Request) -> None:
         """As a ZeroMQ client."""
-        await verbs.act_in_portions(self.broker, self.watchers, JsonDialect(), request, "", 1 << 20)
+        await actions.act_in_portions(self.broker, self.watchers, JsonDialect(), request, "", 1 << 20)
 
     async def act(self, action: str, **body: str) -> None:
         """As a Flight client."""
@@ -86,13 +86,13 @@ async def held_for_flight(doors: Doors) -> None:
 
 
 async def device(doors: Doors) -> None:
-    doors.broker.feed("c").subscribe("#", durable=False, lasting=True)
+    doors.broker.consumer("c").subscribe("#", durable=False, persistent=True)
 
 
 async def device_left(doors: Doors) -> None:
-    feed = doors.broker.feed("c")
-    feed.subscribe("#", durable=False, lasting=True)
-    feed.close()
+    consumer = doors.broker.consumer("c")
+    consumer.subscribe("#", durable=False, persistent=True)
+    consumer.close()
 
 
 async def watched(doors: Doors) -> None:
@@ -104,15 +104,15 @@ async def subscribe(doors: Doors) -> None:
 
 
 async def subscribe_live(doors: Doors) -> None:
-    doors.broker.feed("c").subscribe("#", durable=False)
+    doors.broker.consumer("c").subscribe("#", durable=False)
 
 
 async def subscribe_device(doors: Doors) -> None:
-    doors.broker.feed("c").subscribe("#", durable=False, lasting=True)
+    doors.broker.consumer("c").subscribe("#", durable=False, persistent=True)
 
 
 async def hold_less(doors: Doors) -> None:
-    doors.broker.feed("c").subscribe("#", durable=False, lasting=True)
+    doors.broker.consumer("c").subscribe("#", durable=False, persistent=True)
 
 
 async def hold_more(doors: Doors) -> None:
@@ -127,30 +127,30 @@ async def unsubscribe(doors: Doors) -> None:
     doors.broker.unsubscribe("c", "#")
 
 
-async def unsubscribe_feed(doors: Doors) -> None:
-    feed = doors.broker.feed("c")
-    feed.resume()
+async def unsubscribe_consumer(doors: Doors) -> None:
+    consumer = doors.broker.consumer("c")
+    consumer.resume()
     await asyncio.sleep(0)
-    feed.unsubscribe("#")
+    consumer.unsubscribe("#")
 
 
 async def resume(doors: Doors) -> None:
     news = asyncio.Event()
-    feed = doors.broker.feed("c", news.set)
-    feed.resume()
+    consumer = doors.broker.consumer("c", news.set)
+    consumer.resume()
     found = 0
     while found < TOPICS:
         news.clear()
-        batches = feed.take(1 << 20)
+        batches = consumer.take(1 << 20)
         if batches is None:
-            batches = await feed.read(1 << 20)
+            batches = await consumer.read(1 << 20)
         found += sum(batch.count for batch in batches)
-        if not batches and not feed.ready:
+        if not batches and not consumer.ready:
             await news.wait()
 
 
 async def resume_device(doors: Doors) -> None:
-    doors.broker.feed("c").resume()
+    doors.broker.consumer("c").resume()
 
 
 async def stream(doors: Doors, range_: Range = ALL, client: str | None = None) -> None:
@@ -179,11 +179,11 @@ CASES: dict[str, tuple[Step, Step]] = {
         nothing,
         lambda doors: doors.act("subscribe", client="c", filter="#", **{"from": "earliest"}),
     ),
-    "a durable one becomes lasting": (held, hold_less),
-    "a lasting one becomes durable": (device_left, hold_more),
+    "a durable one becomes persistent": (held, hold_less),
+    "a persistent one becomes durable": (device_left, hold_more),
     "UNSUB": (held, unsubscribe),
     "UNSUB of a watcher": (watched, lambda doors: doors.ask(Watch("c", [], 0))),
-    "UNSUB of a feed": (held, unsubscribe_feed),
+    "UNSUB of a consumer": (held, unsubscribe_consumer),
     "a device leaves": (device, leave),
     "a device comes back": (device_left, resume_device),
     "a client comes back": (held, resume),
@@ -222,15 +222,15 @@ def test_no_request_looks_at_more_than_a_portion_of_the_topics_at_once(
         broker.subscribe("maker", "#")
         for number in range(TOPICS):
             broker.publish(f"t/{number}", b"before")
-        await broker.receipt()
+        await broker.commit()
         await before(doors)
         for number in range(TOPICS):
             broker.publish(f"t/{number}", b"after")
-        await broker.receipt()
+        await broker.commit()
         with counted() as turns:
             await asyncio.sleep(0)  # the turn that began with what is not counted
             await request(doors)
-            await broker.receipt()
+            await broker.commit()
             for _ in range(20):
                 await asyncio.sleep(0)
             await broker.collector.collect()

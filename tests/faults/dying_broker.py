@@ -17,7 +17,7 @@ from typing import Any
 
 from stafeta.broker import Broker
 from stafeta.cli.main import main
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.store.sqlite import SqliteStore
 from stafeta.store.sqlite.checkpoint import Checkpoint
@@ -26,7 +26,7 @@ from stafeta.store.sqlite.checkpoint import Checkpoint
 # first word, or how many of the transaction went before it.
 POINTS: dict[str, tuple[Any, str, bool]] = {
     "the request has come": (ZeroMQDoor, "_take", False),
-    "it is carried out in memory": (verbs, "act", True),
+    "it is carried out in memory": (actions, "act", True),
     "the store is given the group": (SqliteStore, "commit", False),
     "the transaction begins": (None, "BEGIN", False),
     "the transaction has begun": (None, "BEGIN", True),

@@ -93,7 +93,7 @@ def seen(broker: Broker) -> Seen:
         dict(broker.staging._done),
         {producer: dict(records) for producer, records in broker.staging._committed.items()},
         {key: [(one.part, one.topic, one.rows) for one in records] for key, records in staged if records},
-        broker._client_id,
+        broker.registry._client_id,
         broker.commits.position,
     )
 
@@ -104,7 +104,7 @@ class World:
 
     payloads: dict[str, list[bytes]] = field(default_factory=dict)  # by topic, from offset 1 on
     staged: dict[tuple[str, int], Staged] = field(default_factory=dict)
-    draws: dict[tuple[str, str], list[tuple[int, bytes, int]]] = field(
+    dedup_window: dict[tuple[str, str], list[tuple[int, bytes, int]]] = field(
         default_factory=dict
     )  # by topic, client
     points: list[Seen] = field(default_factory=list)
@@ -123,8 +123,8 @@ class World:
             # Of those that are not open any more all is kept: an earlier point may come back.
             {key: staged[: len(point.staged.get(key, staged))] for key, staged in self.staged.items()},
             {
-                key: [one for one in draws if one[2] <= ends.get(key[0], 0)]
-                for key, draws in self.draws.items()
+                key: [one for one in dedup_window if one[2] <= ends.get(key[0], 0)]
+                for key, dedup_window in self.dedup_window.items()
             },
             self.points[: last + 1],
         )
@@ -186,21 +186,21 @@ class Life:
             self.recorder.mark("acknowledged", point)
             return
         # Several groups under way together, now and then.
-        receipts: list[tuple[int, asyncio.Future[None]]] = []
+        commits: list[tuple[int, asyncio.Future[None]]] = []
         for _ in range(self.random.choice((1, 1, 1, 3))):
             point = self._begin()
             for _ in range(self.random.choice((1, 1, 1, 2, 5))):
                 self.random.choice(VERBS)(self)
             self._end(point)
-            receipts.append((point, self.broker.receipt()))
+            commits.append((point, self.broker.commit()))
             await asyncio.sleep(0)
-        for point, receipt in receipts:
-            await receipt
+        for point, commit in commits:
+            await commit
             self.recorder.mark("acknowledged", point)
         if seen(self.broker) != self.world.points[-1]:  # topics have gone with a filter that has ended
             point = self._begin()
             self._end(point)
-            await self.broker.receipt()
+            await self.broker.commit()
             self.recorder.mark("acknowledged", point)
 
     async def _sweep(self) -> None:
@@ -238,7 +238,7 @@ class Life:
         counter = self.random.randrange(1 << 40)
         offset = self.broker.publish_once(name, payload, client, counter)
         self.world.put(name, [payload], offset)
-        self.world.draws.setdefault((name, client), []).append((counter, payload, offset))
+        self.world.dedup_window.setdefault((name, client), []).append((counter, payload, offset))
 
     def publish_sequence(self) -> None:
         name, payloads, producer = self.name(), self.some(), f"seq-{self.random.choice(CLIENTS)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stafeta import Client
-from stafeta.broker.commits import AGAIN
+from stafeta.broker.commits import RETRY_INTERVAL
 from stafeta.errors import Unavailable
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import Peer, read_get
@@ -85,7 +85,7 @@ def test_a_full_disk_refuses_loses_nothing_and_recovers(small_disk: Path, tmp_pa
                 client.put("t", "z" * 20_000)
             ballast.unlink()
             client.flush()
-        time.sleep(AGAIN)  # else a small message may have found the room that a large one did not
+        time.sleep(RETRY_INTERVAL)  # else a small message may have found the room that a large one did not
         assert peer.ask("PUT t after") == "ACK"
         stored += ["z" * 20_000, "after"]
         broker.wait_for_line("messages are stored again")

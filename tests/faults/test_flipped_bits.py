@@ -57,16 +57,16 @@ async def fill(folder: Path) -> Broker:
     for number in range(25):
         for topic in range(3):
             broker.publish_once(f"t/{topic}", b"m%d" % number, "7", number * 3 + topic)
-        await broker.receipt()
+        await broker.commit()
         if number % 5 == 4:
             broker.publish_sequence("t/3", [b"s%d" % number, b"s"], "counts", number // 5 * 2 + 1)
-            await broker.receipt()
+            await broker.commit()
         if number % 8 == 7:
             rows = pa.record_batch(
                 {"payload": pa.array([b"%d-%d" % (number, row) * 9 for row in range(100)])}
             )
             broker.append("bulk", take(rows, "bulk", 1, 1 << 30), "", "flight/p", number // 8 * 100 + 1)
-            await broker.receipt()
+            await broker.commit()
             await broker.collector.collect()
     await copied(broker)
     one, two = broker.subscription("1", "t/#"), broker.subscription("2", "t/1")
@@ -74,14 +74,14 @@ async def fill(folder: Path) -> Broker:
         broker.ack(one, broker.topic("t/1"), start, stop)
     broker.ack(one, broker.topic("t/2"), 1, 11)
     broker.ack(two, broker.topic("t/1"), 1, 6)
-    await broker.receipt()
+    await broker.commit()
     await broker.collector.collect()
     await broker.staging.stage("flight/spark", 1, "a", "staged", [(Kind.STRING, b"x" * 500)] * 6)
     await broker.staging.commit("flight/spark", 1)
     await broker.staging.stage("flight/spark", 2, "a", "staged", [(Kind.STRING, b"waits" * 100)] * 6)
     for number in range(15):
         broker.publish("t/0", b"last %d" % number)
-        await broker.receipt()
+        await broker.commit()
     return broker
 
 
@@ -130,7 +130,7 @@ async def seen(broker: Broker) -> tuple[State, list[StoreDamaged]]:
             for (producer, number), rows in broker.staging._rows.items()
             if rows
         },
-        broker._client_id,
+        broker.registry._client_id,
     )
     return state, refused
 

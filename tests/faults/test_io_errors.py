@@ -58,18 +58,18 @@ def test_after_a_sync_that_failed_a_retry_is_stored_once(
         broker = await Broker.open(store)
         broker.subscribe("one", "t")
         broker.publish_sequence("t", [b"1"], "p", 1)
-        await broker.receipt()
+        await broker.commit()
         disk.fails = True
         broker.publish_sequence("t", [b"2"], "p", 2)
         with pytest.raises(StoreError, match="Whether this was stored is not known; send it again"):
-            await broker.receipt()
+            await broker.commit()
         assert not disk.fails, "it has failed"
         if killed:  # what was written may be found now, or not
             store._release()
             broker = await Broker.open(SqliteStore(tmp_path))
         broker.publish_sequence("t", [b"2"], "p", 2)
         broker.publish_sequence("t", [b"3"], "p", 3)
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
         assert_sound(tmp_path)
         broker = await Broker.open(SqliteStore(tmp_path))
@@ -104,11 +104,11 @@ def test_what_was_stored_and_cannot_be_shown_ends_the_broker(tmp_path: Path) -> 
 async def _fail_after_a_commit(folder: Path) -> None:
     broker = await Broker.open(SqliteStore(folder))
     broker.subscribe("one", "t")
-    await broker.receipt()
+    await broker.commit()
 
     def fail(*_: object) -> None:
         raise ValueError("memory and disk part")
 
     broker.commits._committed = fail
     broker.publish("t", b"1")
-    await broker.receipt()
+    await broker.commit()

@@ -250,7 +250,7 @@ async def check(settings: Settings, folder: Path, world: World, low: int, high: 
         published = [name for name, topic in broker.topics.items() if topic.exists]
         for name in (*published, "after"):
             broker.publish(name, b"after", create=True)
-        await broker.receipt()
+        await broker.commit()
         expected = seen(broker)
     finally:
         await broker.close()
@@ -277,9 +277,9 @@ async def payloads(broker: Broker, name: str) -> list[bytes]:
 
 def check_retries(broker: Broker, world: World) -> None:
     """What is there is recognised when it is sent again."""
-    for (name, client), draws in world.draws.items():
+    for (name, client), dedup_window in world.dedup_window.items():
         topic = broker.topics.get(name)
-        known = [] if topic is None else [draw for draw in draws if draw[2] < topic.next]
+        known = [] if topic is None else [draw for draw in dedup_window if draw[2] < topic.next]
         if topic is not None and topic.exists and known:
             counter, payload, offset = known[-1]
             end = topic.next

@@ -92,7 +92,7 @@ def test_a_java_that_says_nothing_is_a_sentence(java: Java) -> None:
 def test_a_java_that_hangs_is_ended_with_all_that_it_has_started(java: Java, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     path = java(f"/bin/sleep 1000 & echo $! > {note}; wait")
-    with pytest.raises(JavaMissing, match=rf"{path} has not told its version for 2 s\. "):
+    with pytest.raises(JavaMissing, match=rf"{path} has not printed its version for 2 s\. "):
         check_java(patience=2.0)
     wait_until(lambda: ended(int(note.read_text())))
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.broker import Broker
-from stafeta.broker.feed import Feed
-from stafeta.broker.limits import Limits
+from stafeta.broker import Broker, Limits
+from stafeta.broker.consumer import Consumer
 from stafeta.broker.topic import Retention
 from stafeta.doors.flight.readers import RangeReader
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Get
 from stafeta.errors import OutOfSequence, StoreDamaged
 from stafeta.examination import examine
@@ -81,10 +80,10 @@ async def filled(folder: Path) -> None:
     for number in range(1, 21):
         for topic in range(3):
             broker.publish_sequence(f"a/{topic}", [b"%d" % number], "p", number, create=True)
-        await broker.receipt()
+        await broker.commit()
     for client, filter_ in (("one", "a/#"), ("two", "a/1")):
         broker.ack(broker.subscription(client, filter_), broker.topic("a/1"), 1, 11)
-    await broker.receipt()
+    await broker.commit()
     await broker.close()
 
 
@@ -125,7 +124,7 @@ def test_a_cursor_that_is_lost_begins_again_and_nothing_is_collected(
         subscription = broker.subscription("one", "a/#")
         for name in ("a/0", "a/1", "a/2"):
             broker.ack(subscription, broker.topic(name), 1, 21)
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         assert broker.topic("a/0").first == 1
         await broker.close()
@@ -149,7 +148,7 @@ def test_where_a_subscription_is_lost_its_topic_does_not_go_with_the_last_that_i
             )
         broker = await Broker.open(FailingSqlite(tmp_path))
         broker.unsubscribe("two", "a/1")
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         assert broker.topic("a/1").first == 1
         assert sum([batch.count for batch in await broker.read(broker.topic("a/1"), 1, 1 << 20)]) == 20
@@ -169,7 +168,7 @@ def test_a_topic_whose_row_is_lost_is_found_again_under_another_name(
         assert "a row of table topic is damaged and left out" in caplog.text
         assert await everything(broker, "one", "a/#") == {"a/0": [*range(1, 21)], "a/1": [*range(11, 21)]}
         broker.publish("a/2", b"anew")
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
         report, lost = examine(tmp_path, repair=True)
         assert not report.sound
@@ -200,7 +199,7 @@ def test_where_a_producer_is_not_known_any_more_it_may_go_on(
         assert "a row of table producer is damaged" in caplog.text
         assert broker.publish_sequence("a/1", [b"x"], "p", 25) == (21, 21)
         assert broker.publish_sequence("a/1", [b"x"], "p", 25) == (21, 21), "from there on it counts again"
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
 
     run(work())
@@ -215,7 +214,7 @@ def test_a_damaged_block_after_the_checkpoint_does_not_keep_the_broker_from_star
         broker.subscribe("one", "a")
         for number in range(1, 11):
             broker.publish_sequence("a", [b"%d" % number], "p", number)
-            await broker.receipt()
+            await broker.commit()
         position = broker.commits.position
         store.crash()
         with database(tmp_path) as connection:
@@ -232,7 +231,7 @@ def test_a_damaged_block_after_the_checkpoint_does_not_keep_the_broker_from_star
         assert broker.publish("a", b"new") == 11, "no offset is used again"
         assert broker.commits.position > position + 1, "nor a position"
         assert broker.publish_sequence("a", [b"y"], "p", 11) == (12, 12)
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
 
     run(work())
@@ -245,25 +244,25 @@ def test_a_feed_of_many_topics_goes_on_with_those_that_are_whole(tmp_path: Path)
         for number in range(1, 6):
             for topic in range(5):
                 broker.publish(f"t/{topic}", b"%d" % number)
-                await broker.receipt()
+                await broker.commit()
         await broker.close()
         with database(tmp_path) as connection:  # the second message of t/2
             connection.execute("UPDATE block SET body = zeroblob(length(body)) WHERE id = 8")
         broker = await Broker.open(FailingSqlite(tmp_path), tail=0)
         called: list[int] = []
-        feed = broker.feed("one", lambda: called.append(1))
-        feed.resume()
-        found, told = await taken(feed)
+        consumer = broker.consumer("one", lambda: called.append(1))
+        consumer.resume()
+        found, told = await taken(consumer)
         assert found == {"t/2": [1], **{f"t/{topic}": [1, 2, 3, 4, 5] for topic in (0, 1, 3, 4)}}
         assert [(error.topic, error.start, error.stop) for error in told] == [("t/2", 2, 3)]
         for name in ("t/2", "t/4"):  # what comes on the damaged topic waits, and is not told again
             broker.publish(name, b"more")
-            await broker.receipt()
-        assert await taken(feed) == ({"t/4": [6]}, [])
+            await broker.commit()
+        assert await taken(consumer) == ({"t/4": [6]}, [])
         called.clear()
         await broker.skip("t/2", 2, 3)
         assert called
-        assert await taken(feed) == ({"t/2": [3, 4, 5, 6]}, [])
+        assert await taken(consumer) == ({"t/2": [3, 4, 5, 6]}, [])
         await broker.close()
 
     run(work())
@@ -279,7 +278,7 @@ def test_who_counts_by_position_does_not_acknowledge_what_waits_behind_damage(tm
 
         async def get() -> None:
             nonlocal position
-            delivery = await verbs._deliver(broker, Get("one", "t/#", after=position, limit=100), 1 << 20)
+            delivery = await actions._deliver(broker, Get("one", "t/#", after=position, limit=100), 1 << 20)
             for batch in delivery.batches:
                 found.extend((batch.topic, offset) for offset in range(batch.base, batch.end))
                 position = max(position, batch.last_position)
@@ -310,7 +309,7 @@ async def several(folder: Path, *, topics: int, each: int) -> None:
     for number in range(1, each + 1):
         for topic in range(topics):
             broker.publish(f"t/{topic}", b"%d" % number)
-            await broker.receipt()
+            await broker.commit()
     await broker.close()
 
 
@@ -325,7 +324,7 @@ def test_neighbours_may_be_skipped_in_any_order_and_again(tmp_path: Path) -> Non
     async def work() -> None:
         await several(tmp_path, topics=1, each=10)
         zero_bodies(tmp_path, 4, 5, 7, 8)
-        broker = await Broker.open(FailingSqlite(tmp_path), Limits(gaps=0), tail=0)
+        broker = await Broker.open(FailingSqlite(tmp_path), Limits(max_gaps=0), tail=0)
         for start, stop in ((5, 6), (4, 5), (7, 9), (7, 8)):
             await broker.skip("t/0", start, stop)
         for _ in range(2):
@@ -353,7 +352,7 @@ def test_retention_keeps_everything_where_the_index_is_damaged(tmp_path: Path) -
             connection.execute("UPDATE page SET runs = zeroblob(length(runs)) WHERE base <= 95 AND end > 95")
         broker = await Broker.open(FailingSqlite(tmp_path), retention=keep)
         broker.ack(broker.subscription("one", "t/#"), broker.topic("t/0"), 1, 201)
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         assert broker.topic("t/0").first == 1
         await broker.close()
@@ -376,7 +375,7 @@ def test_a_row_of_the_index_that_is_found_elsewhere_does_not_give_offsets_out_ag
         with suppress(StoreDamaged):
             broker = await Broker.open(FailingSqlite(folder))
             assert broker.publish("t/0", b"new") == 31
-            await broker.receipt()
+            await broker.commit()
             await broker.close()
 
     for bit in range(0, 8, 2):
@@ -397,7 +396,7 @@ def test_where_it_is_not_known_which_messages_a_batch_had_no_offset_is_given_out
         broker.subscribe("one", "a")
         for number in range(1, 11):
             broker.publish("a", b"%d" % number)
-            await broker.receipt()
+            await broker.commit()
         position = broker.commits.position
         store.crash()
         with database(tmp_path) as connection:
@@ -412,7 +411,7 @@ def test_where_it_is_not_known_which_messages_a_batch_had_no_offset_is_given_out
         assert (await everything(broker, "one", "a"))["a"] == [*range(1, 10)]
         assert broker.publish("a", b"new") > 10
         assert broker.commits.position > position + 1
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
 
     run(work())
@@ -430,7 +429,7 @@ def test_what_a_lost_subscription_waits_for_is_held_and_ids_do_not_meet(tmp_path
             assert_sound(tmp_path)
             broker = await Broker.open(FailingSqlite(tmp_path))
             broker.subscribe("new", f"new/{name}")
-            await broker.receipt()
+            await broker.commit()
             await broker.collector.collect()
             assert (await everything(broker, "quarantine", "a/1"))["a/1"] == [*range(11, 21)]
             await broker.close()
@@ -474,12 +473,12 @@ def test_a_log_without_its_header_is_not_taken_for_empty(tmp_path: Path) -> None
     async def work() -> None:
         broker = await Broker.open(FailingSqlite(tmp_path / "one"))
         broker.subscribe("one", "a")
-        await broker.receipt()
+        await broker.commit()
         await broker.close()
         broker = await Broker.open(FailingSqlite(tmp_path / "one", checkpoint_rows=1000))
         for number in range(1, 11):
             broker.publish("a", b"%d" % number)
-            await broker.receipt()
+            await broker.commit()
         shutil.copytree(tmp_path / "one", tmp_path / "two", ignore=shutil.ignore_patterns("*-shm", "lock"))
         await broker.close()
         log = tmp_path / "two" / "stafeta.db-wal"
@@ -499,15 +498,15 @@ def test_a_log_without_its_header_is_not_taken_for_empty(tmp_path: Path) -> None
     run(work())
 
 
-async def taken(feed: Feed) -> tuple[dict[str, list[int]], list[StoreDamaged]]:
-    """All that a feed hands out, and what it says cannot be."""
+async def taken(consumer: Consumer) -> tuple[dict[str, list[int]], list[StoreDamaged]]:
+    """All that a consumer hands out, and what it says cannot be."""
     found: dict[str, list[int]] = {}
     told: list[StoreDamaged] = []
-    while feed.ready:
+    while consumer.ready:
         try:
-            batches = feed.take(1 << 20)
+            batches = consumer.take(1 << 20)
             if batches is None:
-                batches = await feed.read(1 << 20)
+                batches = await consumer.read(1 << 20)
         except StoreDamaged as error:
             told.append(error)
             continue

@@ -39,7 +39,7 @@ def files(folder: Path) -> list[str]:
 async def opened(folder: Path) -> Broker:
     broker = await Broker.open(FailingSqlite(folder, segments_from=LARGE), tail=0)
     broker.subscribe("c", "t")
-    await broker.receipt()
+    await broker.commit()
     return broker
 
 
@@ -54,7 +54,7 @@ async def everything(broker: Broker) -> list[int]:
 async def put(broker: Broker, first: int, last: int) -> None:
     for number in range(first, last):
         broker.append("t", batch(number))
-        await broker.receipt()
+        await broker.commit()
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_large_bodies_are_in_files_and_outlive_a_crash(tmp_path: Path) -> None:
         broker = await opened(tmp_path)
         await put(broker, 0, 3)
         broker.append("t", batch(3, 5))  # small: in the database
-        await broker.receipt()
+        await broker.commit()
         size = sum((tmp_path / FOLDER / name).stat().st_size for name in files(tmp_path))
         assert 3 * LARGE < size < 3 * LARGE * 1.1
         assert (tmp_path / "stafeta.db-wal").stat().st_size < 2 * LARGE
@@ -156,13 +156,13 @@ def test_a_file_goes_when_nobody_waits_for_what_is_in_it(
         assert len(files(tmp_path)) == 4
         subscription, topic = broker.subscription("c", "t"), broker.topic("t")
         broker.ack(subscription, topic, 1, 7 * ROWS + 1)
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         await broker.collector.collect()
         assert files(tmp_path) == ["00000003", "00000004"]
         assert await everything(broker) == list(range(700, 1200))
         broker.ack(subscription, topic, 1, topic.visible)
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         await broker.collector.collect()
         assert files(tmp_path) == ["00000004"], "the one that is written to stays"
@@ -200,7 +200,7 @@ def test_ordinary_messages_make_no_files(tmp_path: Path) -> None:
         broker.subscribe("c", "t")
         for number in range(1000):
             broker.publish("t", b"%d" % number)
-        await broker.receipt()
+        await broker.commit()
         assert files(tmp_path) == []
         await broker.close()
 
@@ -223,7 +223,7 @@ def test_after_a_folder_could_not_be_synced_the_next_bulk_is_synced_all_the_same
         monkeypatch.setattr(os, "fsync", fsync)
         broker.append("t", batch(0))
         with pytest.raises(StoreError):
-            await broker.receipt()
+            await broker.commit()
         await put(broker, 0, 1)
         assert len(calls) == 3, "the folder of segments and the one above it"
         assert await everything(broker) == list(range(ROWS))
@@ -256,7 +256,7 @@ def test_a_segment_goes_after_the_commit_that_lets_go_of_it_is_on_the_disk(
         monkeypatch.setattr(Path, "unlink", remove)
         broker.commits.checkpoint_wanted = True
         await broker.collector.collect()
-        await broker.receipt()
+        await broker.commit()
         await broker.collector.collect()
         await broker.close()
 

@@ -42,7 +42,7 @@ class Subscriber(ABC):
 
     @abstractmethod
     def receive(self, stats: DeliveryStats) -> None:
-        """Takes what comes, and acknowledges it where the door has that, until it is told to leave."""
+        """Takes what comes, and acknowledges it where the door has that, until it is to leave."""
 
     def leave(self) -> None:
         """Makes `receive` return soon, in another thread."""

@@ -17,9 +17,9 @@ _LEAD: Final = 50_000_000  # nanoseconds, at least, from the order to start unti
 def measure(plan: Plan, progress: Callable[[int], None]) -> Report:
     """Runs a plan; where it has no address, on a broker of its own.
 
-    `progress` is told how many are published, several times a second; where it raises, the run ends. However it ends,
-    no process is left, nor a folder, nor a subscription. Only a signal handler must not raise: it could come in between
-    a process's start and the note of it.
+    `progress` is called with how many are published, several times a second; where it raises, the run ends. However it
+    ends, no process is left, nor a folder, nor a subscription. Only a signal handler must not raise: it could come in
+    between a process's start and the note of it.
     """
     if plan.address:
         reach(*plan.place)

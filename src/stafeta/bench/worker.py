@@ -1,8 +1,8 @@
 """A publisher or subscriber of a run: a process of its own, since Python runs one thread at a time.
 
-1. It is told what to do and says what it has done in JSON, an object a line, on standard input and output.
-2. A subscriber says that it is ready, is told how much was published, and says what it has got, once that is everything
-   or nothing more comes. A publisher is told that the subscribers are ready, says that it is, too, is told when to
+1. It reads what to do and prints what it has done in JSON, an object a line, on standard input and output.
+2. A subscriber says that it is ready, reads how much was published, and says what it has got, once that is everything
+   or nothing more comes. A publisher reads that the subscribers are ready, says that it is, too, reads when to
    start, and says what it has done.
 3. It ends when its standard input does, so that none is left when the one who has started it is killed.
 """
@@ -70,7 +70,7 @@ class Receiving:
         self._thread.start()
 
     def check(self) -> None:
-        """Ends this process where it has failed, and said so, or where it is told to leave."""
+        """Ends this process where it has failed, and said so, or where it reads that it is to leave."""
         if self._failed or _leaving.is_set():
             sys.exit(1)
 
@@ -98,12 +98,12 @@ def publish(plan: Plan, number: int, orders: Orders) -> dict[str, Any]:
     say(ready=True)
     order = orders.wait()
     assert order is not None
-    published, told = 0, time.monotonic()
+    published, reported = 0, time.monotonic()
     for burst in bursts(plan, number, order["start"]):
         publisher.publish(burst)
         published += burst.total
-        if time.monotonic() - told >= _REPORT:
-            told = time.monotonic()
+        if time.monotonic() - reported >= _REPORT:
+            reported = time.monotonic()
             say(count=published)
     publisher.finish()
     return {
@@ -123,8 +123,8 @@ def subscribe(plan: Plan, orders: Orders) -> dict[str, Any]:
         say(ready=True)
         while (order := orders.wait(_POLL_INTERVAL)) is None:
             receiving.check()
-        published, told = order["published"], time.monotonic_ns()
-        while stats.lost(published) > 0 and _idle(stats, told) < _PATIENCE:
+        published, since = order["published"], time.monotonic_ns()
+        while stats.lost(published) > 0 and _idle(stats, since) < _PATIENCE:
             time.sleep(_POLL_INTERVAL)
             receiving.check()
     finally:
@@ -132,8 +132,8 @@ def subscribe(plan: Plan, orders: Orders) -> dict[str, Any]:
     return stats.to_plain(published)
 
 
-def _idle(stats: DeliveryStats, told: int) -> float:
-    return (time.monotonic_ns() - max(stats.last, told)) / 1e9
+def _idle(stats: DeliveryStats, since: int) -> float:
+    return (time.monotonic_ns() - max(stats.last, since)) / 1e9
 
 
 def say(**what: object) -> None:

@@ -142,6 +142,6 @@ def _error(name: str, sentence: str) -> StafetaError:
     kind = getattr(errors, name, StafetaError)
     try:
         error: StafetaError = kind(sentence)
-    except TypeError:  # it wants to be told more
+    except TypeError:  # it takes more arguments
         error = StafetaError(sentence)
     return error

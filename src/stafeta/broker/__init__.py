@@ -1,7 +1,8 @@
 """The rules: topics, filters, subscriptions, producers, retention, the commit loop. No sockets, no SQL."""
 
 from stafeta.broker.broker import Broker
-from stafeta.broker.limits import Limits
+from stafeta.broker.commits import DOOR_SHARE
 from stafeta.broker.topic import Retention, Subscription, Topic
+from stafeta.config.options import Limits
 
-__all__ = ["Broker", "Limits", "Retention", "Subscription", "Topic"]
+__all__ = ["DOOR_SHARE", "Broker", "Limits", "Retention", "Subscription", "Topic"]

@@ -1,5 +1,6 @@
 """The time that messages get: the system's, unless that jumps."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -47,3 +48,19 @@ class Clock:
             return False
         self._jumped = None
         return True
+
+
+class TurnClock:
+    """The same, but one time for all that comes in one turn of the loop, where the loop's own time distinguishes its
+    turns."""
+
+    def __init__(self) -> None:
+        self._clock = Clock()
+        self._loop = asyncio.get_running_loop()
+        self._turn, self._now = -1.0, 0
+
+    def now(self) -> int:
+        turn = self._loop.time()
+        if turn != self._turn:
+            self._turn, self._now = turn, self._clock.now()
+        return self._now

@@ -57,12 +57,12 @@ class Collector:
                 looked_at.difference_update(portion)
                 await asyncio.sleep(0)
             if self._broker.commits.pending.topics:
-                await asyncio.shield(self._broker.receipt())
+                await asyncio.shield(self._broker.commit())
             more = True
             while more:
                 more = await self._store.sweep()
             if self._store.checkpoint_due:
-                await asyncio.shield(self._broker.receipt())
+                await asyncio.shield(self._broker.commit())
         except BaseException:
             self.dirty |= looked_at
             raise
@@ -72,7 +72,7 @@ class Collector:
         if not topic.exists or self.held:
             return
         kept = None if topic.retention is None else await self._kept_from(topic)
-        self._broker.begin_with(topic)
+        self._broker.registry.begin_with(topic)
         limit = self._held_from(topic)  # as of now: someone may have come meanwhile
         if kept is not None:
             limit = min(limit, kept)
@@ -80,11 +80,11 @@ class Collector:
             self._release(topic, limit)
         if topic.retention is not None and topic.first < topic.visible:
             self.dirty.add(topic)  # time alone makes it collectable
-        self._broker.remove_unless_wanted(topic)
+        self._broker.registry.remove_unless_wanted(topic)
 
     def _held_from(self, topic: Topic) -> int:
         """The first offset that a subscription waits for."""
-        visible, lag = topic.visible, self._broker.limits.lag
+        visible, lag = topic.visible, self._broker.limits.max_lag
         low: int | None = None
         for subscription, cursor in topic.cursors():
             if subscription.away:

@@ -3,12 +3,12 @@
 1. What happens between two commits forms one group; the group is written in one transaction, by the store, while the
    next one grows. Under load groups grow by themselves.
 2. A change is made in memory at once and leaves behind how to undo it. If the commit fails, the group and the one that
-   grew on top of it are undone, the last change first, and everyone who waited is told why.
-3. A receipt is the group's future: it resolves when the group is durable.
-4. A door adds about `GROUP` bytes to a group; what more it has waits for the next, so that nobody waits for long
+   grew on top of it are undone, the last change first, and everyone who waited gets the error.
+3. `commit()` returns the group's future, which resolves when the group is durable.
+4. A door adds about `DOOR_SHARE` bytes to a group; what more it has waits for the next, so that nobody waits for long
    behind somebody else's bulk. Among its connections a door takes turns.
-5. What nobody can be told of, such as that a device has got its messages, is done again after a while, until it is
-   durable.
+5. What has nobody to report an error to, such as that a device has got its messages, is done again after a while,
+   until it is durable.
 """
 
 import asyncio
@@ -28,8 +28,10 @@ log = logging.getLogger("stafeta.broker")
 T = TypeVar("T")
 
 MOVE = 64  # bytes that a range counts for which is acknowledged out of order
-GROUP = 1 << 20  # bytes of one door in a group, after which it waits for the next
-AGAIN = 1.0  # seconds until what could not be stored is done again, and for which commits have to work to be told of
+DOOR_SHARE = 1 << 20  # bytes of one door in a group, after which it waits for the next
+RETRY_INTERVAL = (
+    1.0  # seconds until what could not be stored is done again, or until the log says that it is over
+)
 
 
 class ChangedCursor(NamedTuple):
@@ -61,6 +63,11 @@ class Pending:
         self.done: asyncio.Future[None] = loop.create_future()
         self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
 
+    @property
+    def has_single_messages(self) -> bool:
+        """True where messages are in it that came one by one."""
+        return bool(self.rows)
+
     def append_to(self, topic: Topic) -> list[Row]:
         """The rows to which messages of this topic are added."""
         rows = self.rows.get(topic)
@@ -76,8 +83,8 @@ class Pending:
         topic.next += count
 
     def _append(self, topic: Topic, what: list[Row] | Batch | Promotion) -> None:
-        if topic.covered != self._commits.wide:
-            self._commits.cover(topic)
+        if topic.wildcard_generation != self._commits.wildcard_generation:
+            self._commits.add_wildcard_cursors(topic)
         self.appends.append((topic, topic.next, what))
 
     def moved(self, subscription: Subscription, topic: Topic, cursor: Cursor, moves: Sequence[Move]) -> None:
@@ -134,7 +141,7 @@ class Share:
         """Do something that may add to the group that grows, and count what it added."""
         pending = self._commits.pending
         if pending is not self._pending:
-            self._pending, self._left = pending, GROUP
+            self._pending, self._left = pending, DOOR_SHARE
         before = pending.size
         done = work()
         self._left -= pending.size - before
@@ -148,11 +155,11 @@ class Share:
     def when_free(self, callback: Callable[[], None]) -> None:
         """Call it, soon after the next group has begun to grow."""
         self._commits.pending.sealed.append(callback)
-        self._commits.receipt()
+        self._commits.commit()
 
 
 class CommitLoop:
-    """`committed` is called with each group that has become durable, before its receipts resolve."""
+    """`committed` is called with each group that has become durable, before its future resolves."""
 
     def __init__(self, store: Store, committed: Callable[[Pending, Group], None]) -> None:
         self._store = store
@@ -162,9 +169,9 @@ class CommitLoop:
         self._unwritten: set[tuple[Topic, str]] = set()  # producers that changed since the checkpoint
         self._forgotten: set[tuple[Topic, str]] = set()  # and those that were forgotten
         self.pending = Pending(self, self._loop)
-        # The state of the wide subscriptions, and what gives them their cursors on a topic to which something comes.
-        self.wide = 1
-        self.cover: Callable[[Topic], None] = lambda topic: None
+        # Counts the wildcard subscriptions that have come, and gives them cursors on a topic to which something comes.
+        self.wildcard_generation = 1
+        self.add_wildcard_cursors: Callable[[Topic], None] = lambda topic: None
         # Asked when a group is about to be written: adds what can wait until then; true where there was any.
         self.fill: Callable[[], bool] = lambda: False
         self.position = 1
@@ -180,7 +187,7 @@ class CommitLoop:
         """Number messages from here on."""
         self.position = self._durable = position
 
-    def receipt(self) -> asyncio.Future[None]:
+    def commit(self) -> asyncio.Future[None]:
         """Resolves when all that has happened so far is durable. Shared: do not cancel it."""
         self.pending.asked = True
         self.wake()
@@ -203,9 +210,9 @@ class CommitLoop:
     def recovered(self, topic: Topic, producer: str) -> None:
         self._unwritten.add((topic, producer))
 
-    def widen(self) -> None:
-        """A wide subscription has come: whatever comes to a topic next makes a cursor for it."""
-        self.wide += 1
+    def wildcards_changed(self) -> None:
+        """A wildcard subscription has come: whatever comes to a topic next makes a cursor for it."""
+        self.wildcard_generation += 1
         self.pending.rows.clear()
 
     async def _run(self) -> None:
@@ -223,7 +230,7 @@ class CommitLoop:
                 try:
                     if not group.empty:
                         await self._store.commit(group)
-                except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must be told
+                except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
                     self._fail(current, error)
                 else:
                     self._durable = group.position
@@ -266,7 +273,8 @@ class CommitLoop:
         ]
 
     def _worked(self) -> None:
-        if self.failures and self._loop.time() > self._failed + AGAIN:  # small ones may, between large ones
+        # Small ones may be stored between large ones that are not.
+        if self.failures and self._loop.time() > self._failed + RETRY_INTERVAL:
             log.info("messages are stored again", extra={"fields": {"failed": self.failures}})
             self.failures = 0
 
@@ -286,7 +294,7 @@ class CommitLoop:
         # Nobody may learn of positions that a broker which starts again will give to other messages.
         self.position = self._durable
         if not self._again and (current.again or grown.again):
-            self._loop.call_later(AGAIN, self._do_again)
+            self._loop.call_later(RETRY_INTERVAL, self._do_again)
         for pending in (current, grown):
             self._again += pending.again
             pending.done.set_exception(error)
@@ -295,4 +303,4 @@ class CommitLoop:
         again, self._again = self._again, []
         for one in again:
             one()
-        self.receipt()
+        self.commit()

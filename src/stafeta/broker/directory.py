@@ -10,9 +10,9 @@ from stafeta import names
 from stafeta.broker import portions
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
-from stafeta.broker.limits import Limits
 from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.broker.trie import FilterTrie, NameTrie
+from stafeta.config.options import Limits
 from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic
 from stafeta.store.port import TopicRecord
 
@@ -34,13 +34,15 @@ class Directory:
         self.topics: dict[str, Topic] = {}  # those that were removed included, which do not `exist`
         self.closed = False
         self._retention = retention
-        self._filters: FilterTrie[Subscription] = FilterTrie()  # the wide ones; a topic has its own at hand
+        self._filters: FilterTrie[Subscription] = (
+            FilterTrie()
+        )  # the wildcard ones; a topic has its own at hand
         self._names: NameTrie[Topic] = NameTrie()
         self._sorted: SortedList[str] = SortedList()  # the names, for listing them
         self._removed: dict[Topic, None] = {}  # topics that do not exist any more, the longest removed first
         self._first_offset = 1  # where new topics begin
         self._last_topic = 0
-        self._producers = 0  # that are remembered, once for each topic
+        self.producers = 0  # that are remembered, once for each topic
 
     def reconfigure(self, limits: Limits, retention: Callable[[str], Retention | None]) -> None:
         """Change limits and retention while running."""
@@ -94,7 +96,7 @@ class Directory:
         """Refuses to make a topic when there are too many, or it is too late."""
         if self.closed:
             raise BrokerClosed("The broker is shutting down.")
-        if self.existing >= self.limits.topics:
+        if self.existing >= self.limits.max_topics:
             raise LimitReached(f"There are {self.existing} topics, as many as limits.max_topics allows.")
 
     @property
@@ -107,7 +109,7 @@ class Directory:
         if topic is None:
             # Two for one, where the limit was lowered: not all at once, for which everybody would wait.
             for old in list(
-                islice(self._removed, min(2, max(len(self._removed) - self.limits.topics + 1, 0)))
+                islice(self._removed, min(2, max(len(self._removed) - self.limits.max_topics + 1, 0)))
             ):
                 self._forget(old)
             self._last_topic += 1
@@ -150,7 +152,7 @@ class Directory:
         def undo() -> None:
             self._first_offset = before
             topic.producers = producers
-            self._producers += len(producers or ())
+            self.producers += len(producers or ())
             self._add(topic)
             self._removed = {topic: None, **self._removed}
 
@@ -158,7 +160,7 @@ class Directory:
         pending.group.forgotten_topics.append(topic.id)
         self._first_offset = pending.group.first_offset = max(before, topic.next)
         topic.producers = None
-        self._producers -= len(producers or ())
+        self.producers -= len(producers or ())
         del self._removed[topic]
         self._take_out(topic)
 

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from operator import attrgetter
 
@@ -18,6 +18,7 @@ _BASE = attrgetter("base")
 
 class Log:
     def __init__(self, store: Store, tail: int) -> None:
+        self.visible_position = 1  # that of the first message that is not durable yet
         self._store = store
         self._limit = tail
         self._size = 0
@@ -28,7 +29,7 @@ class Log:
         """Keep what was just committed for those who read it right away."""
         kept: list[tuple[Topic, Batch]] = []
         for topic, batch in group:
-            if topic.warm or topic.heard:
+            if topic.cached or topic.has_watcher:
                 kept += [(topic, piece) for piece in _pieces(batch)]
             else:
                 topic.tail = None  # what is in memory must be without gaps
@@ -52,7 +53,7 @@ class Log:
                     del topic.tail[0]
                     if not topic.tail:
                         topic.tail = None
-                        topic.warm = False
+                        topic.cached = False
 
     async def read(self, topic: Topic, start: int, stop: int, size: int, overhead: int = 0) -> list[Batch]:
         """Batches in order from `start` up to `stop`, or until `size` bytes are passed, where a message takes
@@ -65,12 +66,16 @@ class Log:
             stop = min(stop, start + max(size // overhead, 1))
         return await self._store.read(topic.id, start, stop, size)
 
+    async def verify(self, staged: Sequence[int]) -> None:
+        """Raises StoreDamaged where a staged batch is not as it was written."""
+        await self._store.verify(staged)
+
     def newest(self, topic: Topic, start: int, stop: int, size: int, overhead: int = 0) -> list[Batch] | None:
         """The same, if it is in memory; else None."""
         start = max(start, topic.first)
         stop = min(stop, topic.visible)
         tail = topic.tail
-        topic.warm = True
+        topic.cached = True
         if start >= stop:
             return []
         if tail is None or start < tail[0].base:

@@ -47,8 +47,8 @@ class SubscriptionLine(NamedTuple):
 
 def stats(broker: "Broker") -> Stats:
     return Stats(
-        broker.existing,
-        broker.subscriptions,
+        broker.registry.existing,
+        broker.registry.subscriptions,
         len(broker.clients),
         broker.visible_position - broker.began,
         broker.visible_position,
@@ -85,7 +85,7 @@ async def subscriptions(
             behind = await _behind(one)
             seconds = await ages.of(one) if behind else 0.0
             connected = name in broker.sessions or bool(one.watchers)
-            topics = await broker.count(one)
+            topics = await broker.registry.count(one)
             found.append(SubscriptionLine(name, filter_, one.durable, connected, topics, behind, seconds))
             if len(found) == limit or ages.looks >= LOOKS:
                 return found

@@ -2,9 +2,9 @@
 
 1. A producer that counts without gaps (`SequenceProducer`) is recognised for ever: what is not above its last number is
    a retry.
-2. One that draws its counters as it likes (`CounterProducer`) has one request under way at a time; a retry is one of
-   its last few counters with the same payload. The payload is looked at because random draws meet now and then, and
-   then the second message must not be lost.
+2. One that draws its counters at random (`CounterProducer`) has one request under way at a time; a retry is one of
+   its last few counters with the same payload. The payload is compared because two random counters are
+   equal now and then, and then the second message must not be lost.
 3. A name stands for one of the two: those of rule 2 begin with `counter/`, at the broker and in what is stored. So a
    client may do both, and neither is taken for the other.
 """

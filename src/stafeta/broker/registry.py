@@ -11,9 +11,9 @@ from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
 from stafeta.broker.cursor import Cursor
 from stafeta.broker.directory import Directory
-from stafeta.broker.limits import Limits
 from stafeta.broker.portions import Portions, in_portions
 from stafeta.broker.topic import Retention, Subscription, Topic
+from stafeta.config.options import Limits
 from stafeta.errors import BrokerClosed, LimitReached, NotSubscribed
 from stafeta.store.port import Snapshot
 
@@ -29,14 +29,14 @@ class Registry(Directory):
         super().__init__(commits, collector, limits, retention)
         self.clients: dict[str, dict[str, Subscription]] = {}  # by client and filter
         self.portions = Portions()
-        commits.cover = self._cover
+        commits.add_wildcard_cursors = self._add_wildcard_cursors
         self._beginning: dict[Subscription, None] = {}  # with the earliest, and are not done with it
         self._last_subscription = 0
         self.subscriptions = 0  # how many there are
         self._client_id = 0
         self._taken: set[str] = set()  # ids above it under which somebody counts who never asked for one
 
-    def _restore(self, snapshot: Snapshot) -> dict[int, Topic]:
+    def restore(self, snapshot: Snapshot) -> dict[int, Topic]:
         """Returns the topics by their ids."""
         topics: dict[int, Topic] = {}
         for record in snapshot.topics:
@@ -50,11 +50,11 @@ class Registry(Directory):
             topics[id_].skipped += ((start, stop),)
         subscriptions: dict[int, Subscription] = {}
         for id_, client, filter_, start, durable in snapshot.subscriptions:
-            subscription = Subscription(id_, client, filter_, start, durable=durable, lasting=True)
+            subscription = Subscription(id_, client, filter_, start, durable=durable, persistent=True)
             subscription.away = not durable
             subscriptions[id_] = subscription
             self._enter(subscription)
-            if not durable and not subscription.wide:
+            if not durable and not subscription.wildcard:
                 for topic in self.matching(filter_):
                     topic.add(subscription, Cursor(topic.next))
         for subscription_id, topic_id, (floor, above) in snapshot.cursors:
@@ -77,7 +77,8 @@ class Registry(Directory):
         """Some were damaged: whoever has none where he may have had one begins with all that there is."""
         for subscription in subscriptions:
             for topic in self.matching(subscription.filter) if subscription.durable else ():
-                if topic not in subscription.cursors and (not subscription.wide or topic.first < topic.next):
+                empty = subscription.wildcard and topic.first == topic.next
+                if topic not in subscription.cursors and not empty:
                     topic.add(subscription, Cursor(topic.first))
 
     # --- subscriptions
@@ -93,7 +94,7 @@ class Registry(Directory):
         pending.undo.append(lambda: setattr(self, "_client_id", before))
         return self._client_id
 
-    def _take(self, client: str) -> None:
+    def reserve_client(self, client: str) -> None:
         """Never give this id to anyone: his messages would be taken for retries of what was published under it."""
         if client.isdecimal() and int(client) > self._client_id:
             self._taken.add(client)
@@ -103,7 +104,7 @@ class Registry(Directory):
         filters = self.clients.get(client, {})
         found = filters.get(name)
         if found is None and not names.is_filter(name):
-            found = next((s for s in filters.values() if s.wide and s.covers(name)), None)
+            found = next((s for s in filters.values() if s.wildcard and s.covers(name)), None)
         if found is None:
             if not names.is_filter(name):
                 self.topic(name)
@@ -116,22 +117,22 @@ class Registry(Directory):
         filter_: str,
         *,
         durable: bool = True,
-        lasting: bool = False,
+        persistent: bool = False,
         earliest: bool = False,
     ) -> Subscription:
         """Subscribing again to the same filter changes nothing, except that a live subscription becomes durable, or a
-        durable one merely lasting, where that is asked for. A new one begins with what comes, or with the earliest
-        that its topics hold: for a wide one wait until it has `begun`."""
+        durable one merely persistent, where the caller asks for that. A new one begins with what comes, or with
+        the earliest that its topics hold: for a wildcard one wait until it has `begun`."""
         found = self.clients.get(client, {}).get(filter_)
         if found is not None:
-            if durable != found.durable and (durable or lasting):
+            if durable != found.durable and (durable or persistent):
                 self._change(found, durable=durable)
             return found
         if self.closed:
             raise BrokerClosed("The broker is shutting down.")
         names.check_client(client)
         names.check_filter(filter_)
-        if self.subscriptions >= self.limits.subscriptions:
+        if self.subscriptions >= self.limits.max_subscriptions:
             raise LimitReached(
                 f"There are {self.subscriptions} subscriptions, as many as limits.max_subscriptions allows."
             )
@@ -142,18 +143,18 @@ class Registry(Directory):
         if earliest:
             start = -1 if names.is_filter(filter_) else 0
         subscription = Subscription(
-            self._last_subscription, client, filter_, start, durable=durable, lasting=lasting
+            self._last_subscription, client, filter_, start, durable=durable, persistent=persistent
         )
         self._enter(subscription)
         pending = self.commits.pending
         pending.undo.append(lambda: self._leave(subscription) if self._has(subscription) else None)
-        if subscription.lasting:
+        if subscription.persistent:
             pending.group.subscriptions[subscription.id] = subscription.record()
         if subscription.beginning:
             self.begin_portion(subscription)
-        if not subscription.wide:
+        if not subscription.wildcard:
             for topic in self.matching(filter_):
-                self._point(subscription, topic, topic.first if earliest else topic.next)
+                self._add_cursor(subscription, topic, topic.first if earliest else topic.next)
         return subscription
 
     def begin_portion(self, subscription: Subscription) -> None:
@@ -164,12 +165,12 @@ class Registry(Directory):
         pending = self.commits.pending
 
         def undo() -> None:
-            subscription.unlooked = None  # what was looked at has to be once more
+            subscription.unvisited = None  # what was looked at has to be once more
 
         pending.undo.append(undo)
-        if subscription.unlooked is None:
-            subscription.unlooked = self._names.each(subscription.filter)
-        portion = list(islice(subscription.unlooked, portions.PORTION))
+        if subscription.unvisited is None:
+            subscription.unvisited = self._names.each(subscription.filter)
+        portion = list(islice(subscription.unvisited, portions.PORTION))
         for topic in portion:
             if topic is not None and topic.exists:
                 self._begin(subscription, topic)
@@ -184,7 +185,7 @@ class Registry(Directory):
         pending.undo.append(undo_all)
         subscription.start = 0
         self._beginning.pop(subscription, None)
-        if subscription.lasting:
+        if subscription.persistent:
             pending.group.subscriptions[subscription.id] = subscription.record()
 
     def begin_with(self, topic: Topic) -> None:
@@ -195,55 +196,54 @@ class Registry(Directory):
 
     def _begin(self, subscription: Subscription, topic: Topic) -> None:
         if topic not in subscription.cursors and topic.first < topic.next:
-            self._point(subscription, topic, topic.first)
+            self._add_cursor(subscription, topic, topic.first)
 
     async def begun(self, subscription: Subscription) -> None:
-        """Returns when a subscription has begun with all topics, or raises why it could not. The last of it is durable
-        with the next receipt."""
+        """Returns when a subscription has begun with all topics, or raises; the next commit makes the last durable."""
         while subscription.beginning and self._has(subscription):
-            receipt = self.commits.receipt()  # of the portion before
-            await asyncio.wait([receipt])
-            receipt.result()
+            commit = self.commits.commit()  # of the portion before
+            await asyncio.wait([commit])
+            commit.result()
             self.begin_portion(subscription)
 
-    def _cover(self, topic: Topic) -> None:
-        """Something comes to the topic: give each wide subscription a cursor that has none."""
-        topic.covered = self.commits.wide
+    def _add_wildcard_cursors(self, topic: Topic) -> None:
+        """Something comes to the topic: give each wildcard subscription a cursor on it that has none."""
+        topic.wildcard_generation = self.commits.wildcard_generation
         for subscription in self._filters.matching(topic.name):
             if topic not in subscription.cursors and not subscription.away:
-                self._point(subscription, topic, topic.first if subscription.beginning else topic.next)
+                self._add_cursor(subscription, topic, topic.first if subscription.beginning else topic.next)
 
     def subscribed_to(self, topic: Topic) -> int:
         """How many subscriptions match the topic."""
-        wide = len(self._filters.matching(topic.name))
-        return wide + sum([not subscription.wide for subscription in topic.subscribers])
+        wildcard = len(self._filters.matching(topic.name))
+        return wildcard + sum([not subscription.wildcard for subscription in topic.subscribers])
 
     async def matched_by(self, subscription: Subscription) -> list[Topic]:
-        """The topics that a subscription matches, in the order of their names if it is wide."""
-        return await self.listed(subscription.filter) if subscription.wide else list(subscription.cursors)
+        """The topics that a subscription matches, in the order of their names for a wildcard."""
+        return await self.listed(subscription.filter) if subscription.wildcard else list(subscription.cursors)
 
     async def count(self, subscription: Subscription) -> int:
         """How many topics a subscription matches."""
-        if not subscription.wide:
+        if not subscription.wildcard:
             return len(subscription.cursors)
         each = in_portions(self._names.each(subscription.filter))
         return sum([topic is not None and topic.exists async for topic in each])
 
     def _change(self, subscription: Subscription, *, durable: bool) -> None:
         if durable:
-            self.attend(subscription)
-        before = subscription.durable, subscription.lasting, subscription.start
+            self.reattach(subscription)
+        before = subscription.durable, subscription.persistent, subscription.start
         cursors = subscription.cursors
-        subscription.durable, subscription.lasting = durable, True
+        subscription.durable, subscription.persistent = durable, True
         pending = self.commits.pending
 
         def undo() -> None:
-            subscription.durable, subscription.lasting, subscription.start = before
+            subscription.durable, subscription.persistent, subscription.start = before
             if subscription.cursors is not cursors:  # its client has come back since
                 subscription.cursors = cursors
                 for topic, cursor in cursors.items():
                     topic.add(subscription, cursor)
-            self._look_for(subscription)
+            self._update_presence(subscription)
 
         pending.undo.append(undo)
         pending.group.subscriptions[subscription.id] = subscription.record()
@@ -251,15 +251,15 @@ class Registry(Directory):
         for topic, cursor in cursors.items() if durable else ():
             pending.keep(subscription, topic, cursor)
 
-    def _look_for(self, subscription: Subscription) -> None:
+    def _update_presence(self, subscription: Subscription) -> None:
         """Its client may have come or gone since what is now undone."""
-        subscription.away = subscription.lasting and not subscription.durable and not subscription.watchers
+        subscription.away = subscription.persistent and not subscription.durable and not subscription.watchers
         if subscription.beginning:
             self._beginning[subscription] = None
-        self.commits.widen()
+        self.commits.wildcards_changed()
 
-    def attend(self, subscription: Subscription) -> None:
-        """The client of a lasting subscription is back: what it gets begins now, unless it is durable."""
+    def reattach(self, subscription: Subscription) -> None:
+        """The client of a persistent subscription is back: what it gets begins now, unless it is durable."""
         if not subscription.away:
             return
         subscription.away = False
@@ -267,8 +267,8 @@ class Registry(Directory):
         self._beginning.pop(subscription, None)
         # Those that it had stay as they are: it has them again where it was durable, and is no more only until undone.
         before, subscription.cursors = subscription.cursors, {}
-        if subscription.wide:
-            self.commits.widen()
+        if subscription.wildcard:
+            self.commits.wildcards_changed()
             return
         for topic in before:
             cursor = subscription.cursors[topic] = Cursor(topic.next)
@@ -276,10 +276,10 @@ class Registry(Directory):
             self.collector.dirty.add(topic)
 
     def leave(self, subscription: Subscription) -> None:
-        """The client has gone: end the subscription, unless it is lasting."""
+        """The client has gone: end the subscription, unless it is persistent."""
         if subscription.durable or not self._has(subscription):
             return
-        if not subscription.lasting:
+        if not subscription.persistent:
             self.unsubscribe(subscription.client, subscription.filter)
             return
         subscription.away = True
@@ -301,33 +301,33 @@ class Registry(Directory):
         pending = self.commits.pending
 
         def undo() -> None:
-            if not subscription.lasting:
+            if not subscription.persistent:
                 return  # its connection has gone, or goes because of this
             self._enter(subscription)
-            self._look_for(subscription)
+            self._update_presence(subscription)
             subscription.cursors = cursors
-            for topic, cursor in cursors.items() if not subscription.wide else ():
+            for topic, cursor in cursors.items() if not subscription.wildcard else ():
                 topic.add(subscription, cursor)
 
         pending.undo.append(undo)
-        if subscription.lasting:
+        if subscription.persistent:
             pending.group.subscriptions[subscription.id] = None
-        if not subscription.wide:
+        if not subscription.wildcard:
             for topic in cursors:
                 self.collector.dirty.add(topic)
                 self.remove_unless_wanted(topic)
-        elif subscription.lasting:
+        elif subscription.persistent:
             pending.done.add_done_callback(partial(self._ended, subscription))
         else:
-            self.portions.do(self._let_go(subscription))
+            self.portions.do(self._detach(subscription))
 
     def _ended(self, subscription: Subscription, stored: "asyncio.Future[None]") -> None:
         if not stored.cancelled() and stored.exception() is None:
-            self.portions.do(self._let_go(subscription))
+            self.portions.do(self._detach(subscription))
 
-    def _let_go(self, subscription: Subscription) -> Iterator[None]:
-        """Take a wide subscription that has ended from its topics. Where a broker is killed before, collection removes
-        those that go with it."""
+    def _detach(self, subscription: Subscription) -> Iterator[None]:
+        """Take a wildcard subscription that has ended from its topics. Where a broker is killed before, collection
+        removes those that go with it."""
         for topic in self._names.each(subscription.filter):
             if topic is not None:
                 if subscription in topic.subscribers or not topic.subscribers:
@@ -342,9 +342,9 @@ class Registry(Directory):
     def _enter(self, subscription: Subscription) -> None:
         self.clients.setdefault(subscription.client, {})[subscription.filter] = subscription
         self.subscriptions += 1
-        if subscription.wide:
+        if subscription.wildcard:
             self._filters.add(subscription.filter, subscription)
-            self.commits.widen()
+            self.commits.wildcards_changed()
         if subscription.beginning:
             self._beginning[subscription] = None
 
@@ -355,15 +355,15 @@ class Registry(Directory):
         if not filters:
             del self.clients[subscription.client]
         self.subscriptions -= 1
-        if subscription.wide:
+        if subscription.wildcard:
             self._filters.discard(subscription.filter, subscription)
         self._beginning.pop(subscription, None)
         cursors, subscription.cursors = subscription.cursors, {}
-        for topic in cursors if not subscription.wide else ():
+        for topic in cursors if not subscription.wildcard else ():
             topic.discard(subscription)
         return cursors
 
-    def _point(self, subscription: Subscription, topic: Topic, offset: int) -> None:
+    def _add_cursor(self, subscription: Subscription, topic: Topic, offset: int) -> None:
         """Give the subscription a cursor on the topic."""
         cursor = Cursor(offset)
         topic.add(subscription, cursor)
@@ -375,7 +375,7 @@ class Registry(Directory):
 
         def undo() -> None:
             topic.discard(subscription)
-            topic.covered = 0
+            topic.wildcard_generation = 0
 
         pending.undo.append(undo)
 
@@ -384,12 +384,12 @@ class Registry(Directory):
     def watch(self, subscription: Subscription, watcher: Callable[[Topic], None]) -> None:
         """Call `watcher` with a topic whenever there is something new on it for the subscription."""
         subscription.watchers.append(watcher)
-        for topic in subscription.cursors if not subscription.wide else ():
+        for topic in subscription.cursors if not subscription.wildcard else ():
             topic.watch(subscription)
 
     def unwatch(self, subscription: Subscription, watcher: Callable[[Topic], None]) -> None:
         subscription.watchers.remove(watcher)
-        if not subscription.watchers and not subscription.wide:
+        if not subscription.watchers and not subscription.wildcard:
             for topic in subscription.cursors:
                 topic.unwatch(subscription)
 

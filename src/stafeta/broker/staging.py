@@ -8,7 +8,7 @@
    refused from then on, so that two programs never write one transaction together. Who names a counter, and no attempt,
    has parts of names that no other attempt has.
 4. What is staged is as durable as what is published, and outlives a restart. What nobody commits is dropped in time.
-5. Whoever commits may write a label on a transaction, by which a repeat can be told from another write of the same
+5. Whoever commits may write a label on a transaction, which distinguishes a repeat from another write of the same
    name, and may say that the producer will not come again: it is forgotten later. Its parts are used up by then, so
    that whoever asks for its commit once more is refused, and nothing comes twice.
 """
@@ -92,7 +92,7 @@ class Staging:
         messages: Sequence[tuple[int, bytes]],
         source: str = "",
     ) -> asyncio.Future[None]:
-        """Put messages (kind and payload) aside under a transaction; the receipt says when they are durable."""
+        """Put messages (kind and payload) aside under a transaction; the future resolves when they are durable."""
         rows: list[Row] = [
             (at, 0, producer, source, kind, None, payload) for at, (kind, payload) in enumerate(messages)
         ]
@@ -117,7 +117,7 @@ class Staging:
         self._broker.check_longest(batch)
         self._check_attempt(producer, counter, attempt)
         if self.is_done(producer, counter):
-            return self._broker.receipt()
+            return self._broker.commit()
         staged = self._staged.setdefault((producer, counter), [])
         if sequence is not None:
             known = self._rows[producer, counter][part, topic]
@@ -125,7 +125,7 @@ class Staging:
             batch = batch.cut(batch.base + repeated, batch.end)
         for piece in batch.parts(PIECE):
             self._put_aside(staged, producer, counter, part, topic, piece)
-        return self._broker.receipt()
+        return self._broker.commit()
 
     def _put_aside(
         self, staged: list[StagedRecord], producer: str, counter: int, part: str, topic: str, batch: Batch
@@ -148,7 +148,7 @@ class Staging:
 
     async def verify(self, producer: str, counter: int) -> None:
         """Call before `commit`: raises StoreDamaged where what was staged is not as it came."""
-        await self._broker.verify([record.id for record in self._staged.get((producer, counter), [])])
+        await self._broker.log.verify([record.id for record in self._staged.get((producer, counter), [])])
 
     def commit(
         self,
@@ -176,7 +176,7 @@ class Staging:
                     self._broker.commits.pending.group.unstaged.append(record.id)
             expires = 0 if forget_after is None else self._broker.now() + forget_after
             self._finish(producer, counter, CommitRecord(label, expires))
-        return self._broker.receipt()
+        return self._broker.commit()
 
     def _wanted(
         self,
@@ -208,7 +208,7 @@ class Staging:
         """Drop what was staged under a transaction. Of an earlier attempt there is nothing left."""
         if attempt in (None, self._attempts.get(producer)):
             self._drop((producer, counter))
-        return self._broker.receipt()
+        return self._broker.commit()
 
     def expire(self) -> None:
         """Drop the transactions that nobody has committed in time, and forget the producers whose time is over."""
@@ -240,7 +240,7 @@ class Staging:
         return None if record is None or not record.label else record.label
 
     def _check_room(self, known: Mapping[str, int], producer: str) -> None:
-        if producer not in known and len(known) >= self._broker.limits.producers:
+        if producer not in known and len(known) >= self._broker.limits.max_producers:
             raise LimitReached(
                 f"{len(known)} producers of transactions are remembered, as many as limits.max_producers allows."
             )
@@ -253,7 +253,7 @@ class Staging:
             )
 
     def _made(self, name: str) -> Topic:
-        topic = self._broker.topic_for(name, create=True)
+        topic = self._broker.registry.topic_for(name, create=True)
         self._broker.collector.dirty.add(topic)  # it goes again, where nothing comes of it
         return topic
 

@@ -1,13 +1,16 @@
 """Topics and subscriptions: what the broker knows of each while it runs."""
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from stafeta.broker.cursor import Cursor
+from stafeta.broker.cursor import Cursor, Span
 from stafeta.broker.producer import Producer
 from stafeta.message import Batch
 from stafeta.names import RESERVED, is_filter, matcher
 from stafeta.store.port import SubscriptionRecord, TopicRecord
+
+log = logging.getLogger("stafeta.broker")
 
 
 class Retention(NamedTuple):
@@ -22,9 +25,9 @@ class Subscription:
     """A client's interest in a filter.
 
     A durable one is stored and holds what it matches. A live one is forgotten when its connection ends, unless it is
-    lasting: then it is stored as well, but holds nothing while its client is away.
+    persistent: then it is stored as well, but holds nothing while its client is away.
 
-    A wide one has a cursor only on topics to which something was published since it subscribed, or its client came
+    A wildcard one has a cursor only on topics to which something was published since it subscribed, or its client came
     back: the first such message makes it, in its own commit. Of any other topic it is at the end.
     """
 
@@ -35,27 +38,27 @@ class Subscription:
         "durable",
         "filter",
         "id",
-        "lasting",
+        "persistent",
         "start",
-        "unlooked",
+        "unvisited",
         "watchers",
-        "wide",
+        "wildcard",
     )
 
     def __init__(
-        self, id_: int, client: str, filter_: str, start: int, *, durable: bool, lasting: bool
+        self, id_: int, client: str, filter_: str, start: int, *, durable: bool, persistent: bool
     ) -> None:
         self.id = id_
         self.start = start  # the position of the last message before it; below 0 while it is `beginning`
         self.client = client
         self.filter = filter_
         self.durable = durable
-        self.lasting = lasting or durable
+        self.persistent = persistent or durable
         self.away = False
-        self.wide = is_filter(filter_)  # it may match many topics
+        self.wildcard = is_filter(filter_)  # it may match many topics
         self.cursors: dict[Topic, Cursor] = {}
-        self.unlooked: Iterator[Topic | None] | None = None  # topics it still has to begin with
-        self.watchers: list[Callable[[Topic], None]] = []  # told when something new can be read
+        self.unvisited: Iterator[Topic | None] | None = None  # topics it still has to begin with
+        self.watchers: list[Callable[[Topic], None]] = []  # called when something new can be read
 
     def record(self) -> SubscriptionRecord:
         return SubscriptionRecord(self.id, self.client, self.filter, self.start, self.durable)
@@ -70,15 +73,28 @@ class Subscription:
         cursor = self.cursors.get(topic)
         return topic.next if cursor is None else cursor.floor
 
+    def above(self, topic: "Topic") -> list[Span]:
+        """The ranges above the floor that are done."""
+        cursor = self.cursors.get(topic)
+        return [] if cursor is None else cursor.above
+
+    @property
+    def last_done(self) -> int:
+        """The last id that it has behind it: an offset, or for a wildcard a position."""
+        if self.wildcard:
+            return self.start
+        (cursor,) = self.cursors.values()
+        return cursor.floor - 1
+
     def covers(self, name: str) -> bool:
-        return matcher(self.filter)(name) if self.wide else name == self.filter
+        return matcher(self.filter)(name) if self.wildcard else name == self.filter
 
 
 class Topic:
     """Offsets below `first` are collected; those from `visible` on are not durable yet."""
 
     __slots__ = (
-        "covered",
+        "cached",
         "doubtful",
         "exists",
         "first",
@@ -94,8 +110,8 @@ class Topic:
         "subscribers",
         "tail",
         "visible",
-        "warm",
         "watched",
+        "wildcard_generation",
     )
 
     def __init__(self, record: TopicRecord, retention: Retention | None) -> None:
@@ -106,19 +122,23 @@ class Topic:
         self.retention = retention
         # Who has a cursor here, and some that had one and are not taken out yet.
         self.subscribers: dict[Subscription, None] = {}
-        self.covered = 0  # the state of the wide subscriptions in which all that match have cursors here
-        self.watched: dict[Subscription, None] | None = None  # of those the wide, and others with watchers
+        self.wildcard_generation = (
+            0  # that of the commit loop in which all wildcards that match had cursors here
+        )
+        self.watched: dict[Subscription, None] | None = (
+            None  # of those the wildcards, and others with watchers
+        )
         self.producers: dict[str, Producer] | None = None
         self.doubtful = False  # how far its producers have come is not known for certain
         self.skipped: tuple[tuple[int, int], ...] = ()  # offsets that are damaged, and passed over, in order
         self.tail: list[Batch] | None = None  # the newest messages, where they are still in memory
-        self.warm = False  # someone reads it, so its newest messages are kept there
+        self.cached = False  # someone reads it, so its newest messages are kept there
 
     def record(self) -> TopicRecord:
         return TopicRecord(self.id, self.name, self.first, self.next, self.exists, self.keeps_last)
 
     @property
-    def attended(self) -> bool:
+    def has_active_subscriber(self) -> bool:
         """True while someone waits for what comes."""
         for subscription in self.subscribers:  # noqa: SIM110 - asked for each topic of a commit: any() takes thrice
             if not subscription.away and self in subscription.cursors:
@@ -126,8 +146,8 @@ class Topic:
         return False
 
     @property
-    def heard(self) -> bool:
-        """True while someone is to be told of what comes."""
+    def has_watcher(self) -> bool:
+        """True while someone is notified of what comes."""
         for subscription in self.watched or ():  # noqa: SIM110 - as above
             if subscription.watchers:
                 return True
@@ -158,7 +178,7 @@ class Topic:
     def add(self, subscription: Subscription, cursor: Cursor) -> None:
         subscription.cursors[self] = cursor
         self.subscribers[subscription] = None
-        if subscription.wide or subscription.watchers:
+        if subscription.wildcard or subscription.watchers:
             self.watch(subscription)
 
     def discard(self, subscription: Subscription) -> None:
@@ -166,6 +186,15 @@ class Topic:
         subscription.cursors.pop(self, None)
         self.subscribers.pop(subscription, None)
         self.unwatch(subscription)
+
+    def notify_watchers(self) -> None:
+        """Something new can be read here."""
+        for subscription in list(self.watched or ()):
+            for watcher in list(subscription.watchers) if self in subscription.cursors else ():
+                try:
+                    watcher(self)
+                except Exception:
+                    log.exception("a reader could not be notified of what came; it may wait in vain")
 
     def watch(self, subscription: Subscription) -> None:
         if self.watched is None:

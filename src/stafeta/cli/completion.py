@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _commands(parser: argparse.ArgumentParser, name: str, told: str) -> Iterator[_Command]:
+def _commands(parser: argparse.ArgumentParser, name: str, text: str) -> Iterator[_Command]:
     options: dict[str, str] = {}
     inner: dict[str, tuple[argparse.ArgumentParser, str]] = {}
     topics, choices = False, list[str]()
@@ -125,7 +125,7 @@ def _commands(parser: argparse.ArgumentParser, name: str, told: str) -> Iterator
         elif action.choices and not action.option_strings:
             choices = list(action.choices)
     # A topic of the broker that is asked for them: devices have another.
-    yield _Command(name, told, options, topics and "--client" in options, [*inner, *choices])
+    yield _Command(name, text, options, topics and "--client" in options, [*inner, *choices])
     for word, (one, said) in inner.items():
         yield from _commands(one, f"{name} {word}".lstrip(), said)
 
@@ -154,10 +154,10 @@ def _fish(commands: list[_Command]) -> str:
             or "__fish_use_subcommand"
         )
         for word in inner:
-            told = helps.get(f"{name} {word}".lstrip(), "")
-            lines.append(f"complete -c stafeta -f {when} -a {word} -d {_quoted(told)}")
-        for flag, told in options.items():
-            lines.append(f"complete -c stafeta {when} -l {flag.removeprefix('--')} -d {_quoted(told)}")
+            text = helps.get(f"{name} {word}".lstrip(), "")
+            lines.append(f"complete -c stafeta -f {when} -a {word} -d {_quoted(text)}")
+        for flag, text in options.items():
+            lines.append(f"complete -c stafeta {when} -l {flag.removeprefix('--')} -d {_quoted(text)}")
         if topics:
             lines.append(f"complete -c stafeta -f {when} -a '(__stafeta_topics)'")
     return "\n".join(lines)

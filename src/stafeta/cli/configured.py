@@ -1,4 +1,4 @@
-"""The options with which commands that use Spark are told of their configuration, and of Spark."""
+"""The flags that several commands have: of their configuration, and of Spark."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -7,8 +7,11 @@ if TYPE_CHECKING:
     from stafeta.config import Config
 
 
-def add_configuration(parser: argparse.ArgumentParser) -> None:
+def add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="read options from a TOML file (STAFETA_CONFIG)")
+
+
+def add_assignments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set",
         metavar="SECTION.OPTION=VALUE",
@@ -16,6 +19,11 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="set any option (repeatable)",
     )
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    add_file(parser)
+    add_assignments(parser)
     parser.add_argument(
         "--broker", metavar="ADDRESS", help="where the broker's Flight door is (pipeline.broker)"
     )

@@ -1,6 +1,6 @@
 """`stafeta devices publish`: readings by UDP, one or those of a file.
 
-1. A line of a file that is no reading is told with its number and left out. The others are sent; the exit code is 1.
+1. A line of a file that is no reading is reported by its number and left out. The others are sent; the exit code is 1.
 2. A file is begun anew as often as `--count` takes. Standard input is read once.
 3. `--rate` is a limit: what could not be sent in time (a slow pipe, say) is not made up for in a burst.
 """
@@ -144,18 +144,20 @@ def _size(file: BinaryIO) -> int:
 def _parse(line: bytes) -> bytes:
     """The datagram of a JSON line. Its numbers are taken as they are written."""
     try:
-        told = json.loads(line.decode(), parse_float=str, parse_int=str)
+        fields = json.loads(line.decode(), parse_float=str, parse_int=str)
     except (ValueError, RecursionError):
         raise InvalidMessage("it is not JSON.") from None
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise InvalidMessage('it is not an object with "topic", "kind" and "value".')
     words = []
     for key in ("topic", "kind", "value"):
-        if key not in told:
+        if key not in fields:
             raise InvalidMessage(f'it has no "{key}".')
-        if not isinstance(told[key], str):
-            raise InvalidMessage(f'its "{key}" is {json.dumps(told[key])[:40]}, which is no text or number.')
-        words.append(told[key])
+        if not isinstance(fields[key], str):
+            raise InvalidMessage(
+                f'its "{key}" is {json.dumps(fields[key])[:40]}, which is no text or number.'
+            )
+        words.append(fields[key])
     return _datagram(*words)
 
 

@@ -50,7 +50,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _complain(error: Exception) -> None:
-    with suppress(OSError):  # nobody can be told
+    with suppress(OSError):  # there is nobody to read it
         print(f"stafeta: {error}", file=sys.stderr)
 
 

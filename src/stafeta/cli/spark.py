@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 _ADDRESS: Final = "grpc://127.0.0.1:8815"
 _EVERYTHING: Final = "#"
 _MASTER: Final = "local[*]"
-# Spark looks for sources, and runs its workers, with the python3 of the PATH unless it is told of another.
+# Spark looks for sources, and runs its workers, with the python3 of the PATH unless another is set.
 _LINES: Final = """\
 import os, sys; from pyspark.sql import SparkSession; os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 spark = SparkSession.builder.config("spark.sql.python.filterPushdown.enabled", "true").getOrCreate()

@@ -2,7 +2,7 @@
 
 1. The views are made anew for each statement: a result is what was there when it began. A text that names none of them
    needs neither a lake nor a broker.
-2. A broker that is away leaves the lake, and whoever asks is told how far that goes.
+2. A broker that is away leaves the lake, and a warning says how far that goes.
 3. Spark does not tell a Python source which columns a query uses, but its optimised plan does: planning reads nothing,
    and then the views are made with those columns only. Where the plan is not understood, all are read, and where the
    log is short, too: planning twice would take longer.
@@ -69,9 +69,9 @@ class Queries:
                 return self._write(self._frame(statement), output, limit)
             except (PySparkException, Py4JError, StafetaError) as error:
                 output.drop()
-                told = translated(error, statement)
-                if retried or output.shown or not isinstance(told, DataLoss):
-                    raise told from None
+                failure = translated(error, statement)
+                if retried or output.shown or not isinstance(failure, DataLoss):
+                    raise failure from None
                 retried = True
             except BaseException:
                 output.drop()
@@ -157,7 +157,7 @@ class Queries:
 
 
 def used_columns(frame: "DataFrame") -> list[str] | None:
-    """The columns of the log that a query uses; None where that is all of them, or cannot be told."""
+    """The columns of the log that a query uses; None where that is all of them, or is not known."""
     if not hasattr(frame, "_jdf"):  # through Spark Connect
         return None
     from stafeta.pipeline.lake.tables import TABLES

@@ -46,7 +46,7 @@ class Shell:
         self._words: list[str] | None = None
 
     def run(self, history: Path, report: Callable[[Done, float], None]) -> None:
-        """Carries out what is typed, until the end of input. `report` is told how much each statement has brought."""
+        """Carries out what is typed, until the end of input. `report` gets how much each statement has brought."""
         self._report = report
         for line in terminal.typed(self._ask, history, self._complete, _DELIMITERS):
             if line is None:

@@ -1,4 +1,4 @@
-"""What a broker can be told, and how it is told: a TOML file, the environment, flags."""
+"""The configuration of a broker and of the pipeline, from a TOML file, the environment and flags."""
 
 from stafeta.addresses import Address
 from stafeta.config.forms import Keep

@@ -18,14 +18,26 @@ Key: TypeAlias = tuple[str, ...]
 Tables: TypeAlias = dict[str, "Plain | Tables"]
 
 
-def option(default: T, form: Form[T]) -> T:
-    """A field of a section, and how its value is read and written."""
-    return field(default=default, metadata={"form": form})
+class Flag(NamedTuple):
+    """An option's own flag of `stafeta serve`: what stands for the value in its help, and what it means."""
+
+    metavar: str
+    help: str
+
+
+def option(default: T, form: Form[T], flag: Flag | None = None) -> T:
+    """A field of a section, how its value is read and written, and its flag, if it has one."""
+    return field(default=default, metadata={"form": form, "flag": flag})
+
+
+_LISTEN = "PORT|off|LIST"
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroMQ:
-    listen: tuple[Address, ...] = option((Address("", 9001),), forms.listen())
+    listen: tuple[Address, ...] = option(
+        (Address("", 9001),), forms.listen(), Flag(_LISTEN, "where the ZeroMQ door listens")
+    )
     max_frame: int = option(16 << 20, forms.size(1 << 10))
     get_reply: int = option(256 << 10, forms.size(1 << 10))
     max_backlog: int = option(16 << 20, forms.size(1 << 10))
@@ -33,7 +45,9 @@ class ZeroMQ:
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    listen: tuple[Address, ...] = option((Address("", 12345),), forms.listen())
+    listen: tuple[Address, ...] = option(
+        (Address("", 12345),), forms.listen(), Flag(_LISTEN, "where the devices door listens, UDP and TCP")
+    )
     buffer: int = option(256 << 10, forms.size(4 << 10))
     receive_buffer: int = option(32 << 20, forms.size(4 << 10))
     takeover: bool = option(False, forms.flag())
@@ -41,28 +55,38 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    listen: tuple[Address, ...] = option((Address("", 5000),), forms.listen())
+    listen: tuple[Address, ...] = option(
+        (Address("", 5000),), forms.listen(), Flag(_LISTEN, "where the frames door listens")
+    )
     buffer: int = option(256 << 10, forms.size(4 << 10))
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    listen: tuple[Address, ...] = option((Address("", 8815),), forms.listen())
+    listen: tuple[Address, ...] = option(
+        (Address("", 8815),), forms.listen(), Flag(_LISTEN, "where the Flight door listens")
+    )
     max_batch: int = option(64 << 20, forms.size(1 << 10))
     max_streams: int = option(256, forms.count(1))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    max_payload: int = option(8 << 20, forms.size())
-    max_pending: int = option(64 << 20, forms.size(1 << 10))
-    max_lag: int = option(1_000_000, forms.count(1))
+    """What strangers may use up."""
+
+    max_payload: int = option(8 << 20, forms.size())  # bytes in one message
+    max_pending: int = option(
+        64 << 20, forms.size(1 << 10)
+    )  # bytes not durable yet, before doors stop reading
+    max_lag: int = option(1_000_000, forms.count(1))  # messages that a live subscription may be behind
     max_topics: int = option(1_000_000, forms.count(1))
     max_subscriptions: int = option(1_000_000, forms.count(1))
-    max_gaps: int = option(250_000, forms.count(1))
-    max_producers: int = option(1_000_000, forms.count(1))
-    max_connections: int = option(15_000, forms.count(1))
-    peer_timeout: float = option(60.0, forms.duration())
+    max_gaps: int = option(250_000, forms.count(1))  # ranges acknowledged on a topic beyond what is left out
+    max_producers: int = option(1_000_000, forms.count(1))  # remembered, once for each topic they publish to
+    max_connections: int = option(15_000, forms.count(1))  # of a door
+    peer_timeout: float = option(
+        60.0, forms.duration()
+    )  # seconds in which a peer takes nothing of what is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +154,24 @@ class TopicRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    data: Path = option(Path("stafeta-data"), forms.folder())
-    host: str = option("127.0.0.1", forms.host())
-    durability: str = option("fsync", forms.choice("fsync", "os"))
-    allow_anyone: bool = option(False, forms.flag())
-    log_format: str = option("text", forms.choice("text", "json"))
-    log_level: str = option("info", forms.choice("debug", "info", "warning", "error"))
+    data: Path = option(Path("stafeta-data"), forms.folder(), Flag("DIR", "folder of the log"))
+    host: str = option("127.0.0.1", forms.host(), Flag("ADDRESS", "address that doors listen on"))
+    durability: str = option(
+        "fsync",
+        forms.choice("fsync", "os"),
+        Flag("fsync|os", "what a commit waits for: the disk, or the system"),
+    )
+    allow_anyone: bool = option(
+        False, forms.flag(), Flag("", "listen on addresses that other machines can reach")
+    )
+    log_format: str = option(
+        "text", forms.choice("text", "json"), Flag("text|json", "form of the log on standard error")
+    )
+    log_level: str = option(
+        "info",
+        forms.choice("debug", "info", "warning", "error"),
+        Flag("LEVEL", "least line to log: debug, info, warning or error"),
+    )
     zeromq: ZeroMQ = field(default_factory=ZeroMQ)
     devices: Devices = field(default_factory=Devices)
     frames: Frames = field(default_factory=Frames)
@@ -198,6 +234,18 @@ def _options(path: Key, section: type[Any]) -> dict[Key, Form[Any]]:
     return {(*path, one.name): one.metadata["form"] for one in fields(section) if "form" in one.metadata}
 
 
+def _flags(path: Key, section: type[Any]) -> dict[Key, tuple[str, str]]:
+    """The options of a section that have flags: what stands for the value, and the help, with the default behind it."""
+    found: dict[Key, tuple[str, str]] = {}
+    for one in fields(section):
+        if flag := one.metadata.get("flag"):
+            text = f"{flag.help} ({one.metadata['form'].write(one.default)})" if flag.metavar else flag.help
+            found[*path, one.name] = flag.metavar, text
+    return found
+
+
 OPTIONS: dict[Key, Form[Any]] = _options((), Config)
+FLAGS: dict[Key, tuple[str, str]] = _flags((), Config)  # without what stands for the value: it is on, or not
 for _name, _section in SECTIONS.items():
     OPTIONS |= _options((_name,), _section)
+    FLAGS |= _flags((_name,), _section)

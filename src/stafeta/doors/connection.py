@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 # After so many seconds of silence a peer is asked whether it is there, so often, before its connection is ended.
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-FAREWELL: Final = 0.25  # seconds for connections to take what is on its way when the door closes
+CLOSE_TIMEOUT: Final = 0.25  # seconds for connections to take what is on its way when the door closes
 
 
 class Connections:
     """Those that a door has, and how it lets them go; there are at most `limit`. One that takes nothing of what is on
-    its way for `patience` seconds is ended."""
+    its way for `peer_timeout` seconds is ended."""
 
     def __init__(
-        self, broker: "Broker", buffer: int, limit: int, patience: float, log: logging.Logger
+        self, broker: "Broker", buffer: int, limit: int, peer_timeout: float, log: logging.Logger
     ) -> None:
         self.dispatcher = Dispatcher(broker, buffer)
         self.limit = limit
-        self.patience = patience
+        self.peer_timeout = peer_timeout
         self.log = log
         self.all: dict[PushedConnection, None] = {}
         self._full = False
@@ -49,7 +49,7 @@ class Connections:
     async def close(self) -> None:
         """Let them take what is on its way, and let them go."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 for connection in list(self.all):
                     while connection.busy:  # noqa: ASYNC110 - the kernel tells nobody when a peer has it all
                         await asyncio.sleep(0.005)
@@ -60,56 +60,54 @@ class Connections:
 class PushedConnection(asyncio.Protocol):
     """One connection that messages are pushed to, from when `deliver` is called."""
 
-    __slots__ = ("_connections", "_paused", "delivery", "peer", "transport")
+    __slots__ = ("_connections", "_paused", "peer", "session", "transport")
 
     transport: asyncio.Transport
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self.delivery: PushSession | None = None
+        self.session: PushSession | None = None
         self._paused = False
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
         self.peer = addresses.peer(transport.get_extra_info("peername"))
-        _prepare(transport.get_extra_info("socket"), self._connections.patience)
+        _prepare(transport.get_extra_info("socket"), self._connections.peer_timeout)
         if not self._connections.admit(self):
             self.transport.abort()
 
     def deliver(self, client: str, encoder: Encoder) -> PushSession:
         """Begin to push what the client subscribes to."""
-        self.delivery = PushSession(self._connections.dispatcher, client, self.transport, encoder)
+        self.session = PushSession(self._connections.dispatcher, client, self.transport, encoder)
         if self._paused:
-            self.delivery.pause()
-        return self.delivery
+            self.session.pause()
+        return self.session
 
     @property
     def busy(self) -> bool:
         """True while something is on its way."""
-        return self.transport.get_write_buffer_size() > 0 or (
-            self.delivery is not None and self.delivery.busy
-        )
+        return self.transport.get_write_buffer_size() > 0 or (self.session is not None and self.session.busy)
 
     def pause_writing(self) -> None:
         self._paused = True
-        if self.delivery is not None:
-            self.delivery.pause()
+        if self.session is not None:
+            self.session.pause()
 
     def resume_writing(self) -> None:
         self._paused = False
-        if self.delivery is not None:
-            self.delivery.resume()
+        if self.session is not None:
+            self.session.resume()
 
     def eof_received(self) -> None:
-        if self.delivery is not None:
-            self.delivery.settle()
+        if self.session is not None:
+            self.session.settle()
 
     def connection_lost(self, error: Exception | None) -> None:
         del self._connections.all[self]
-        if self.delivery is not None:
-            self.delivery.close()
-            self._connections.dispatcher.broker.receipt()
+        if self.session is not None:
+            self.session.close()
+            self._connections.dispatcher.broker.commit()
 
 
 def milliseconds(seconds: float) -> int:
@@ -117,7 +115,7 @@ def milliseconds(seconds: float) -> int:
     return min(round(seconds * 1000), 2**31 - 1)
 
 
-def _prepare(peer: socket.socket, patience: float) -> None:
+def _prepare(peer: socket.socket, peer_timeout: float) -> None:
     """Nothing is held back to fill a packet, and a peer that was switched off is noticed: by asking it while nothing
     is on its way, and by its silence while something is."""
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -126,4 +124,4 @@ def _prepare(peer: socket.socket, patience: float) -> None:
         if hasattr(socket, option):
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds(patience))
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds(peer_timeout))

@@ -1,4 +1,4 @@
-"""Pushing messages to connections: from a feed, through a dialect, into a transport.
+"""Pushing messages to connections: from a consumer, through a dialect, into a transport.
 
 1. What is written for many connections is made once: connections that are equally far in the log share the bytes.
 2. A connection that does not read costs at most its buffer. The rest stays in the log until the transport asks for
@@ -25,7 +25,7 @@ from struct import unpack, unpack_from
 from termios import TIOCOUTQ
 
 from stafeta.broker import Broker
-from stafeta.broker.feed import Feed, Span
+from stafeta.broker.consumer import Consumer, Span
 from stafeta.errors import Lagging, StafetaError, StoreDamaged, StoreError
 from stafeta.message import DAMAGED, LAGGING, Batch, Kind, RowBatch
 
@@ -35,7 +35,7 @@ SHARED = 8 << 20  # bytes that an encoder holds for the next connection: batches
 TURN = 64  # connections served before others get their turn
 SETTLING = 0.05  # seconds between two looks at what the peers have got
 SEGMENT = 32_000  # bytes that go into one segment on loopback, also while the peer's window is small
-AGAIN = 0.005  # seconds until a portion is tried again that there was no room for
+RETRY_INTERVAL = 0.005  # seconds until a portion is tried again that there was no room for
 NOTICE = 30.0  # seconds in which a connection that lags may read that it does
 
 
@@ -102,10 +102,10 @@ class Dispatcher:
         self._waiting: deque[PushSession] = deque()
         self._unsettled: dict[PushSession, None] = {}
 
-    def wake(self, delivery: "PushSession") -> None:
-        if not delivery.waiting:
-            delivery.waiting = True
-            self._waiting.append(delivery)
+    def wake(self, session: "PushSession") -> None:
+        if not session.waiting:
+            session.waiting = True
+            self._waiting.append(session)
             if len(self._waiting) == 1:
                 self.loop.call_soon(self._serve)
 
@@ -113,43 +113,43 @@ class Dispatcher:
         waiting = self._waiting
         for _ in range(min(len(waiting), TURN)):
             # Taken off after it was served: while there are any in the queue, this is scheduled.
-            delivery = waiting[0]
-            delivery.waiting = False
+            session = waiting[0]
+            session.waiting = False
             try:
-                delivery.serve()
+                session.serve()
             except Exception as error:  # noqa: BLE001 - the others must not suffer for it
-                delivery.fail(error)
+                session.fail(error)
             waiting.popleft()
         if waiting:
             self.loop.call_soon(self._serve)
 
-    def settle_later(self, delivery: "PushSession") -> None:
+    def settle_later(self, session: "PushSession") -> None:
         if not self._unsettled:
             self.loop.call_later(SETTLING, self._settle)
-        self._unsettled[delivery] = None
+        self._unsettled[session] = None
 
     def _settle(self) -> None:
         unsettled, self._unsettled = self._unsettled, {}
-        for delivery in unsettled:
-            if delivery.settle():
-                self.settle_later(delivery)
-        self.broker.receipt()  # acknowledgements alone make no commit
+        for session in unsettled:
+            if session.settle():
+                self.settle_later(session)
+        self.broker.commit()  # acknowledgements alone make no commit
 
 
 class PushSession:
     """One connection's messages. The protocol tells it when the transport pauses, resumes and is gone."""
 
     __slots__ = (
-        "_carrier",
         "_closed",
+        "_dispatcher",
         "_paused",
         "_reading",
         "_sent",
         "_transport",
         "_unsent",
         "_unsettled",
+        "consumer",
         "encoder",
-        "feed",
         "waiting",
     )
 
@@ -160,10 +160,10 @@ class PushSession:
         transport: asyncio.Transport,
         encoder: Encoder,
     ) -> None:
-        self._carrier = dispatcher
+        self._dispatcher = dispatcher
         self._transport = transport
         self.encoder = encoder
-        self.feed: Feed = dispatcher.broker.feed(client, self._news)
+        self.consumer: Consumer = dispatcher.broker.consumer(client, self._on_ready)
         self.waiting = False
         self._paused = False
         self._closed = False
@@ -179,31 +179,31 @@ class PushSession:
 
     def resume(self) -> None:
         self._paused = False
-        self._news()
+        self._on_ready()
 
-    def _news(self) -> None:
-        if not self._closed and (not self._paused or self.feed.lagging is not None):
-            self._carrier.wake(self)
+    def _on_ready(self) -> None:
+        if not self._closed and (not self._paused or self.consumer.lagging is not None):
+            self._dispatcher.wake(self)
 
     def serve(self) -> None:
         """Write what there is, up to a buffer full."""
         if self._closed or self._reading is not None:
             return
-        if self._unsent is not None and self.feed.lagging is None:
+        if self._unsent is not None and self.consumer.lagging is None:
             return
         try:
-            batches = self.feed.take(self._carrier.buffer, self.encoder.overhead)
+            batches = self.consumer.take(self._dispatcher.buffer, self.encoder.overhead)
         except Lagging as error:
             self._end(error)
             return
         if batches is None:
-            self._reading = self._carrier.loop.create_task(self._read())
+            self._reading = self._dispatcher.loop.create_task(self._read())
         else:
             self._write(batches)
 
     async def _read(self) -> None:
         try:
-            batches = await self.feed.read(self._carrier.buffer, self.encoder.overhead)
+            batches = await self.consumer.read(self._dispatcher.buffer, self.encoder.overhead)
             self._reading = None
             if not self._closed:
                 self._write(batches)
@@ -211,10 +211,10 @@ class PushSession:
             self._end(error)
         except StoreDamaged as error:
             self._reading = None
-            log.error("client %r cannot be sent everything: %s", self.feed.client, error)
+            log.error("client %r cannot be sent everything: %s", self.consumer.client, error)
             if not self._closed:
                 self._notify(DAMAGED, error)
-                self._news()  # the rest goes on
+                self._on_ready()  # the rest goes on
         except Exception as error:  # noqa: BLE001 - or the connection would wait for ever
             self.fail(error)
 
@@ -235,16 +235,16 @@ class PushSession:
                 self._write_whole(data)
             else:
                 self._transport.write(data)
-            spans = self.feed.spans(batches)
-            if self.feed.durable:
+            spans = self.consumer.spans(batches)
+            if self.consumer.durable:
                 if self._unsettled is None:
                     self._unsettled = deque()
                 self._unsettled.append((self._sent, spans))
-                self._carrier.settle_later(self)
+                self._dispatcher.settle_later(self)
             else:
-                self.feed.done(spans)
-        if self.feed.lagging is not None or (self.feed.ready and not self._paused):
-            self._carrier.wake(self)
+                self.consumer.done(spans)
+        if self.consumer.lagging is not None or (self.consumer.ready and not self._paused):
+            self._dispatcher.wake(self)
 
     def _write_whole(self, data: bytes) -> None:
         """Write whole messages, past the transport, which would cut and join them as it likes. It has nothing to write
@@ -270,12 +270,12 @@ class PushSession:
                 self._transport.abort()
                 return
         if self._unsent:
-            self._carrier.loop.call_later(AGAIN, self._send)
+            self._dispatcher.loop.call_later(RETRY_INTERVAL, self._send)
             return
         self._unsent = None
         if self._closed:  # that was the last of it
             self._transport.close()
-        self._news()
+        self._on_ready()
 
     @property
     def _waiting_bytes(self) -> int:
@@ -285,7 +285,7 @@ class PushSession:
     @property
     def busy(self) -> bool:
         """True while something is on its way to the peer."""
-        return self.settle() or self._waiting_bytes > 0 or self.feed.ready
+        return self.settle() or self._waiting_bytes > 0 or self.consumer.ready
 
     def settle(self) -> bool:
         """Acknowledge what the peer has got; true where there is more to come."""
@@ -293,7 +293,7 @@ class PushSession:
             return False
         arrived = self._sent - self._waiting_bytes - _unacknowledged(self._transport)
         while self._unsettled and self._unsettled[0][0] <= arrived:
-            self.feed.done(self._unsettled.popleft()[1])
+            self.consumer.done(self._unsettled.popleft()[1])
         if not self._unsettled:
             self._unsettled = None  # there are many connections, and an empty queue is not small
         return self._unsettled is not None
@@ -302,14 +302,14 @@ class PushSession:
         """Tell a connection that lags, with a last message, and close it."""
         self._closed = True
         log.warning("%s It is disconnected.", error)
-        self._carrier.loop.call_later(NOTICE, self._transport.abort)
+        self._dispatcher.loop.call_later(NOTICE, self._transport.abort)
         self._notify(LAGGING, error)
         if not self.encoder.unit:
             self._transport.close()  # once it has read all that, if it ever does
 
     def _notify(self, topic: str, error: StafetaError) -> None:
         """Tell the connection, with a message of the broker's own."""
-        now = self._carrier.broker.now()
+        now = self._dispatcher.broker.now()
         notice = RowBatch(topic, 1, [(0, now, "", "", Kind.STRING, None, str(error).encode())])
         data = self.encoder.encode([notice])
         self._sent += len(data)
@@ -325,11 +325,11 @@ class PushSession:
         self._closed = True
         if self._reading is not None:
             self._reading.cancel()
-        self.feed.close()
+        self.consumer.close()
 
 
 def _unacknowledged(transport: asyncio.Transport) -> float:
-    """Bytes with the kernel that the peer's has not acknowledged; more than there are where that cannot be told."""
+    """Bytes with the kernel that the peer's has not acknowledged; more than there are where the system does not say."""
     try:
         return _outstanding(transport.get_extra_info("socket").fileno())
     except (OSError, ValueError):

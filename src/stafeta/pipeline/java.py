@@ -67,7 +67,7 @@ def _trouble(java: str, patience: float) -> str | None:
     except OSError as error:
         return f"{java} cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"{java} has not told its version for {patience:g} s"
+        return f"{java} has not printed its version for {patience:g} s"
     version = version_of(text)
     if code or version is None:
         said = next(filter(None, map(str.strip, text.splitlines())), "nothing")

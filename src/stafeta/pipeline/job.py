@@ -17,7 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 from stafeta.errors import ConfigError, InvalidName
-from stafeta.names import MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
+from stafeta.names import FLIGHT_PREFIX, MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
 from stafeta.pipeline.spark_log import recover
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def release(address: str, name: str, wanted: Collection[str]) -> None:
 
     with connect(address) as broker:
         for known in broker.subscriptions():
-            if known.client == f"flight/{name}" and known.filter not in wanted:
+            if known.client == FLIGHT_PREFIX + name and known.filter not in wanted:
                 log.info("%s does not read %s any more.", name, known.filter)
                 broker.unsubscribe(known.filter, name=name)
 

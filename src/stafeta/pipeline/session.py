@@ -3,7 +3,7 @@
 1. Spark is checked for before it is started: PySpark and Java are missed in a sentence.
 2. A local Spark listens on loopback only, and its workers run in the Python that runs this.
 3. Spark's log is nobody's business unless asked for: `verbose` lets it onto standard error. Where Spark does not start,
-   its last words are told.
+   its last words are reported.
 4. Its JVM and its workers are in a session of their own: Ctrl-C on the terminal is for whoever started them to handle.
 """
 
@@ -39,9 +39,9 @@ _THROWN: Final = re.compile(r'^Exception in thread "main" [\w.]+: ')
 _WORKER_START: Final = str(Path(__file__).with_name("worker_start"))
 _LEAVING: Final = 20.0  # seconds that the JVM has
 _KNOCKING: Final = 5.0  # seconds that a server has to answer
-_CONNECT: Final = 15002  # its port, unless it is told
+_CONNECT: Final = 15002  # its port, unless another is given
 
-# What a session can be told at any time, also through Spark Connect.
+# What can be set of a session at any time, also through Spark Connect.
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",

@@ -5,7 +5,7 @@ or empty. What holds all the same:
 
 1. The offsets of a micro-batch are on the disk before any of it is read: one that is done again holds the same.
 2. All that a micro-batch has left (the commit, the state, what jobs keep beside it) is on the disk before the next is
-   planned, and before the broker is told that the messages are done with. The file `synced.json` says up to which
+   planned, and before the messages are acknowledged to the broker. The file `synced.json` says up to which
    micro-batch, and since when the system runs.
 3. A query that starts on a system that was started anew does again what came after that: `recover` removes what Spark
    has noted of it. Nothing of it was acknowledged, and whoever has it already does not take it twice.

@@ -17,7 +17,7 @@ from stafeta.pipeline.job import MARK, Job
 
 
 def jobs_in(path: Path) -> list[Job]:
-    """The jobs of a file, in its order. What is wrong with the file is told with its line."""
+    """The jobs of a file, in its order. An error in the file names its line."""
     if not path.is_file():
         raise ConfigError(f"There is no file {path}. A job of Stafeta's own is named without a path or .py.")
     module = _imported(path)

@@ -32,7 +32,7 @@ class Disk(FailingMemory):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "AGAIN", 0.05)
+    monkeypatch.setattr(commits, "RETRY_INTERVAL", 0.05)
 
 
 def with_door(work: "Callable[[Disk, Broker, DevicesDoor, tuple[str, int]], Awaitable[None]]") -> None:
@@ -78,7 +78,7 @@ def test_what_a_device_has_got_is_acknowledged_when_the_disk_has_room_again(*, l
             store.no_cursors = False
             (subscription,) = [one for one in broker.topics["t"].subscribers if one.filter == "t"]
             await until(lambda: subscription.cursors[broker.topics["t"]].floor == broker.topics["t"].next)
-            await asyncio.shield(broker.receipt())
+            await asyncio.shield(broker.commit())
             assert broker.commits.failures < 20, "it is not done again all the time"
 
     with_door(work)
@@ -88,15 +88,15 @@ def test_readings_that_could_not_be_stored_are_counted(caplog: pytest.LogCapture
     caplog.set_level(logging.INFO, "stafeta")
 
     async def work(store: Disk, broker: Broker, door: DevicesDoor, place: tuple[str, int]) -> None:
-        broker.topic_for("t", create=True)
-        await asyncio.shield(broker.receipt())
+        broker.registry.topic_for("t", create=True)
+        await asyncio.shield(broker.commit())
         store.fails = True
         with Publisher(place) as publisher:
             for _ in range(5):
                 publisher.send("t", 3, b"x")
             await until(lambda: door.counts.unstored == 5)
             store.fails = False
-            await asyncio.shield(broker.receipt())  # an empty group is no sign that messages are stored
+            await asyncio.shield(broker.commit())  # an empty group is no sign that messages are stored
             assert "stored again" not in caplog.text
             await asyncio.sleep(0.1)
             publisher.send("t", 3, b"y")
@@ -110,7 +110,7 @@ def test_readings_that_could_not_be_stored_are_counted(caplog: pytest.LogCapture
 def test_an_error_of_the_system_at_receiving_passes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(receiver, "AGAIN", 0.05)
+    monkeypatch.setattr(receiver, "RETRY_INTERVAL", 0.05)
     errors = [OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) for _ in range(2)]
     several = receiver._several
 
@@ -122,8 +122,8 @@ def test_an_error_of_the_system_at_receiving_passes(
     monkeypatch.setattr(receiver, "_several", failing)
 
     async def work(_: Disk, broker: Broker, door: DevicesDoor, place: tuple[str, int]) -> None:
-        broker.topic_for("t", create=True)
-        await asyncio.shield(broker.receipt())
+        broker.registry.topic_for("t", create=True)
+        await asyncio.shield(broker.commit())
         with Publisher(place) as publisher:
             publisher.send("t", 3, b"x")
             await until(lambda: broker.topics["t"].visible == 2)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from stafeta import Client, Message, __version__
-from stafeta.broker import Broker, overview
-from stafeta.broker.limits import Limits
+from stafeta.broker import Broker, Limits, overview
 from stafeta.broker.log import PIECE
 from stafeta.doors.zeromq import watchers
 from stafeta.doors.zeromq.codec import Watch
@@ -81,7 +80,7 @@ def test_a_watcher_that_does_not_ask_ends(monkeypatch: pytest.MonkeyPatch) -> No
                 pass
         assert list(broker.clients) == ["watch/asking"]
         broker.publish("t", b"x")
-        await broker.receipt()
+        await broker.commit()
         assert [batch.payloads for batch in await asking] == [[b"x"]]
         door.close()
         assert not broker.clients
@@ -94,12 +93,12 @@ def test_a_watcher_that_was_ended_behind_its_back_is_told(monkeypatch: pytest.Mo
     monkeypatch.setattr(watchers, "SWEEP", 0.01)
 
     async def life() -> None:
-        broker = await Broker.open(MemoryStore(), limits=Limits(lag=10))
+        broker = await Broker.open(MemoryStore(), limits=Limits(max_lag=10))
         door = watchers.Watchers(broker)
         await door.ask(Watch("w", ["t"], 0.0), 1000)
         for _ in range(20):
             broker.publish("t", b"x")
-        await broker.receipt()
+        await broker.commit()
         async with asyncio.timeout(PATIENCE):
             while await asyncio.sleep(0.01, "watch/w" in broker.clients):
                 pass
@@ -136,7 +135,7 @@ def test_a_watcher_gets_no_more_empty_messages_at_once_than_fit_a_reply() -> Non
         await door.ask(Watch("w", ["t"], 0.0), 1000)
         for _ in range(10_000):
             broker.publish("t", b"")
-        await broker.receipt()
+        await broker.commit()
         counts: list[int] = []
         while sum(counts) < 10_000:
             counts.append(sum(batch.count for batch in await door.ask(Watch("w", ["t"], PATIENCE), 1000)))
@@ -151,7 +150,7 @@ async def gets(broker: Broker, door: watchers.Watchers, client: str) -> None:
     """A watcher gets what is published on t."""
     assert await door.ask(Watch(client, ["t"], 0.0), 1000) == []
     broker.publish("t", b"y")
-    await broker.receipt()
+    await broker.commit()
     assert [batch.payloads for batch in await door.ask(Watch(client, ["t"], PATIENCE), 1000)] == [[b"y"]]
 
 
@@ -226,7 +225,7 @@ def test_one_list_looks_into_the_log_for_a_limited_number_of_messages(
         for client in ("a", "b", "c"):
             for number in range(3):
                 broker.publish(f"{client}/{number}", b"x")
-        await asyncio.shield(broker.receipt())
+        await asyncio.shield(broker.commit())
         found = await overview.subscriptions(broker, ("", ""), 100)
         assert [one.filter for one in found] == ["a/0", "a/1", "a/2", "b/0"]
         while more := await overview.subscriptions(broker, (found[-1].client, found[-1].filter), 100):

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from stafeta.broker import Broker, portions
-from stafeta.doors.zeromq import verbs
+from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import (
     Ack,
     Clients,
@@ -49,7 +49,7 @@ def with_broker(work: Callable[[Broker, FailsOnce], Awaitable[None]]) -> None:
         store = FailsOnce()
         broker = await Broker.open(store)
         broker.subscribe("reader", "t")
-        await broker.receipt()
+        await broker.commit()
         await work(broker, store)
         await broker.close()
 
@@ -61,7 +61,7 @@ def put(count: int, sequence: int = 1) -> PutSequence:
 
 
 async def carry_out(broker: Broker, request: PutSequence | Ack | Get) -> dict[str, object]:
-    reply = await verbs.act_in_portions(broker, Watchers(broker), DIALECT, request, "", 1 << 20)
+    reply = await actions.act_in_portions(broker, Watchers(broker), DIALECT, request, "", 1 << 20)
     answer: dict[str, object] = orjson.loads(reply)
     return answer
 
@@ -71,7 +71,7 @@ async def carry_out(broker: Broker, request: PutSequence | Ack | Get) -> dict[st
 )
 def test_others_get_their_turn_between_two_requests_that_look_at_all_there_is(request_: Request) -> None:
     async def work(broker: Broker, store: FailsOnce) -> None:
-        assert verbs.takes_time(broker, request_)
+        assert actions.takes_time(broker, request_)
 
     with_broker(work)
 
@@ -89,7 +89,7 @@ def test_a_put_of_which_a_portion_cannot_be_stored_is_not_acknowledged(failing: 
             assert answer["body"] == {"first_publication_id": 1, "current_publication_id": 3000}
         store.until = -1
         stored = broker.next_sequence("t", "p") - 1
-        await broker.receipt()
+        await broker.commit()
         assert broker.topic("t").visible == stored + 1
         assert (await carry_out(broker, put(3000)))["type"] == "ACK"
         assert broker.topic("t").visible == 3001, "each of them is there once"
@@ -138,11 +138,11 @@ def test_a_message_that_comes_while_a_get_looks_for_some_ends_its_wait(
     async def work(broker: Broker, store: FailsOnce) -> None:
         filter_ = broker.subscribe("c", "#")
         broker.publish("t", b"1")
-        await broker.receipt()
+        await broker.commit()
         broker.ack(filter_, broker.topic("t"), 1, 2)
-        await broker.receipt()
+        await broker.commit()
         broker.publish("t", b"2")
-        broker.receipt()
+        broker.commit()
         answer = await carry_out(broker, Get("c", "#", limit=10, wait=5))
         assert b'"2"' in orjson.dumps(answer)
 
@@ -169,7 +169,7 @@ def test_a_watcher_whose_time_ends_while_its_messages_are_gathered_gets_them(
         for round_ in range(30):
             for name in names:
                 broker.publish(name, b"%d" % round_)
-            await broker.receipt()
+            await broker.commit()
             await ask(0.0001 * (round_ + 1))
         while await ask(0.0):
             pass

@@ -1,8 +1,8 @@
-"""What subscribers say and are told, in the two dialects of docs/protocols/devices.md. No sockets.
+"""What subscribers send and get, in the two dialects of docs/protocols/devices.md. No sockets.
 
 1. The first two bytes of a connection settle its dialect: `id` is text, all else is struct.
 2. Bytes may be cut or run together anywhere: the same bytes make the same commands, and the same deliveries.
-3. A command that is wrong but has an end is refused and skipped; where the end cannot be told, nothing more is read.
+3. A command that is wrong but has an end is refused and skipped; where the end is not known, nothing more is read.
 """
 
 from stafeta.doors.devices import struct_dialect, text_dialect

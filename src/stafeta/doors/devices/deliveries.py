@@ -1,6 +1,6 @@
-"""What a subscriber is told, whichever dialect it is told in: who sent a message, and the message as a datagram.
+"""What a subscriber gets in either dialect: who sent a message, and the message as a datagram.
 
-1. A message that a datagram cannot carry is cut, or becomes a string of its text, and somebody is told.
+1. A message that a datagram cannot carry is cut, or becomes a string of its text, and is counted.
 2. A source that is no IPv4 address is 0.0.0.0, port 0, where there is room for nothing else.
 """
 

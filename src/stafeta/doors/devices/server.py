@@ -1,38 +1,29 @@
 """The devices door: datagrams in, TCP out, on one port. (docs/protocols/devices.md)
 
-1. Readings that come together are published together, and durable before anyone is sent them.
-2. A client is known by its id, and only one connection has it; its subscriptions outlive the connection.
-3. There is nothing in the protocol to say no with. A command that is wrong is logged and skipped; bytes that are no
-   command, or a subscription that cannot be stored, end the connection.
+Readings that come together are published together, and durable before anyone is sent them.
 """
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from stafeta.addresses import Address
 from stafeta.broker import Broker
-from stafeta.doors.connection import Connections, PushedConnection
+from stafeta.doors.connection import Connections
 from stafeta.doors.delivery import Encoder
 from stafeta.doors.devices.codec import (
     STRUCT_OVERHEAD,
     TEXT_OVERHEAD,
-    Command,
-    Commands,
-    Identify,
-    Refused,
-    Subscribe,
-    Unsubscribe,
     struct_frames,
     text_frames,
     text_stream,
 )
+from stafeta.doors.devices.connection import Connection
 from stafeta.doors.devices.receiver import Received, Receiver
 from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
-from stafeta.errors import AlreadyConnected, InvalidCommand, StafetaError
 from stafeta.logs import announce, fields
 
 log = logging.getLogger("stafeta.devices")
@@ -52,7 +43,7 @@ class Counts:
 
 
 class DevicesDoor:
-    """`observer` is told, in the words of docs/protocols/devices.md, who comes and goes."""
+    """`observer` is called with a line, as docs/protocols/devices.md has it, for each client that comes or goes."""
 
     def __init__(
         self,
@@ -109,12 +100,12 @@ class DevicesDoor:
             server.close()
         for receiver in self._receivers:
             await self._loop.run_in_executor(None, receiver.close)
-        await asyncio.wait([self.broker.receipt()])
+        await asyncio.wait([self.broker.commit()])
         while self._received:  # the broker was congested
             self._publish()
-            await asyncio.wait([self.broker.receipt()])
+            await asyncio.wait([self.broker.commit()])
         await self.connections.close()
-        self._tell()
+        self._log_counts()
 
     # --- readings
 
@@ -134,13 +125,13 @@ class DevicesDoor:
             self.counts.ignored += ignored
             published += len(received.readings) - ignored
             receiver.done(received)
-        receipt = self.broker.receipt()
-        receipt.add_done_callback(partial(self._stored, published))
+        commit = self.broker.commit()
+        commit.add_done_callback(partial(self._stored, published))
         if self._received:
             self._share.when_free(self._publish)
 
-    def _stored(self, published: int, receipt: "asyncio.Future[None]") -> None:
-        if receipt.exception() is not None:
+    def _stored(self, published: int, commit: "asyncio.Future[None]") -> None:
+        if commit.exception() is not None:
             self.counts.unstored += published
 
     def _changed(self) -> None:
@@ -148,10 +139,10 @@ class DevicesDoor:
 
     def _report(self) -> None:
         self.counts.lost = sum(receiver.lost for receiver in self._receivers)
-        self._tell()
+        self._log_counts()
         self._report_timer = self._loop.call_later(REPORT, self._report)
 
-    def _tell(self) -> None:
+    def _log_counts(self) -> None:
         """Log what has been dropped or changed since the last time."""
         now, before = self.counts, self._reported
         self._reported = replace(now)
@@ -165,90 +156,3 @@ class DevicesDoor:
         if now.changed > before.changed:
             count = now.changed - before.changed
             log.warning("messages were cut, or sent as STRING, to fit a device", extra=fields(count=count))
-
-
-class Connection(PushedConnection):
-    """One subscriber."""
-
-    __slots__ = ("_commands", "_door", "_id")
-
-    def __init__(self, door: DevicesDoor) -> None:
-        super().__init__(door.connections)
-        self._door = door
-        self._commands = Commands()
-        self._id = ""
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            commands = self._commands.take(data)
-        except InvalidCommand as error:
-            self._obey(error.before)
-            self._refuse("the connection is closed: %s", error)
-            self.transport.abort()
-            return
-        self._obey(commands)
-
-    def _obey(self, commands: Sequence[Command]) -> None:
-        for command in commands:
-            if self.transport.is_closing():
-                return
-            try:
-                self._do(command)
-            except AlreadyConnected:
-                self._door.observer(f"Client {self._id} already connected.")
-                self._id = ""
-                self.transport.close()
-            except StafetaError as error:
-                self._refuse("a command is skipped: %s", error)
-        if self.delivery is not None:
-            self._door.broker.receipt().add_done_callback(self._stored)
-
-    def _do(self, command: Command) -> None:
-        match command:
-            case Identify(client):
-                self._id = client
-                self._enter(f"devices/{client}")
-            case Subscribe(topic, sf) if self.delivery is not None:
-                self.delivery.feed.subscribe(topic, durable=sf, lasting=True)
-            case Unsubscribe(topic) if self.delivery is not None:
-                self.delivery.feed.unsubscribe(topic)
-            case Refused(why):
-                self._refuse("a command is skipped: %s", why)
-
-    def _enter(self, client: str) -> None:
-        sessions = self._door.broker.sessions
-        older = sessions.holder(client)
-        if self._door.takeover and isinstance(older, Connection) and older is not self:
-            older.end()
-        sessions.open(client, self)
-        delivery = self.deliver(client, self._door.struct if self._commands.struct else self._door.text)
-        self._door.observer(f"New client {self._id} connected from {self.peer}.")
-        delivery.feed.resume()
-
-    def _stored(self, receipt: "asyncio.Future[None]") -> None:
-        if receipt.exception() is not None and not self.transport.is_closing():
-            self._refuse(
-                "the connection is closed, its commands could not be stored: %s", receipt.exception()
-            )
-            self.transport.abort()
-
-    def _refuse(self, sentence: str, why: object) -> None:
-        log.warning(sentence, why, extra=fields(client=self._id or None, peer=self.peer))
-
-    def end(self) -> None:
-        """Give the id up, at once."""
-        if self.delivery is not None:
-            self.delivery.settle()  # what it has got does not come again
-        self.transport.abort()
-        self._left()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        super().connection_lost(error)
-        self._left()
-
-    def _left(self) -> None:
-        if self.delivery is None:
-            return
-        self.delivery.close()
-        if self._door.broker.sessions.close(self.delivery.feed.client, self) and not self._door.closed:
-            self._door.observer(f"Client {self._id} disconnected.")

@@ -63,7 +63,7 @@ async def ack(door: "FlightDoor", body: Body) -> list[Result]:
             f"There are {len(ranges)} ranges; at most {MAX_RANGES} can be acknowledged together."
         )
     if mark:
-        broker.runs.check(mark)
+        broker.check_mark(mark)
     subscription = broker.subscription(client, filter_)
     for topic, start, stop in [_range(door, one) for one in ranges]:
         broker.ack(subscription, topic, start, stop)
@@ -98,7 +98,7 @@ async def subscriptions(door: "FlightDoor", body: Body) -> list[Result]:
             {
                 "topic": topic.name,
                 "floor": subscription.floor(topic),
-                "above": cursor.above if (cursor := subscription.cursors.get(topic)) is not None else (),
+                "above": subscription.above(topic),
                 "first": topic.first,
                 "next": topic.next,
             }
@@ -161,7 +161,7 @@ async def begin(door: "FlightDoor", body: Body) -> list[Result]:
     """producer: begin its next transaction, and drop what was staged for it before."""
     producer = client_of(body.text("producer"))
     body.end()
-    counter, attempt = door.broker.staging.begin(producer)
+    counter, attempt = door.broker.begin_transaction(producer)
     await door.durable()
     return [{"counter": counter, "attempt": attempt}]
 
@@ -171,8 +171,8 @@ async def committed(door: "FlightDoor", body: Body) -> list[Result]:
     with this counter."""
     producer, counter = client_of(body.text("producer")), body.number("counter", least=0, optional=True)
     body.end()
-    last = door.broker.staging.last(producer)
-    label = door.broker.staging.label(producer, last if counter is None else counter)
+    last = door.broker.last_transaction(producer)
+    label = door.broker.transaction_label(producer, last if counter is None else counter)
     await door.durable()  # it may not be yet, and may fail
     return [{"counter": None if last < 0 else last, "label": label}]
 
@@ -188,11 +188,11 @@ async def commit(door: "FlightDoor", body: Body) -> list[Result]:
     if len(label) > MAX_LABEL:
         raise InvalidRequest(f"A label has {MAX_LABEL} characters at most, not {len(label)}.")
     forget_after = None if seconds is None else min(seconds, MAX_FORGET) * 1_000_000
-    staging = door.broker.staging
+    broker = door.broker
     await door.durable()  # what was staged last may not be yet
-    await staging.verify(producer, counter)
-    done = staging.is_done(producer, counter)
-    staging.commit(producer, counter, parts, attempt, label, forget_after)
+    await broker.verify_transaction(producer, counter)
+    done = broker.is_committed(producer, counter)
+    broker.commit_transaction(producer, counter, parts, attempt, label, forget_after)
     await door.durable()
     return [{"committed": not done}]
 
@@ -201,7 +201,7 @@ async def abort(door: "FlightDoor", body: Body) -> list[Result]:
     """producer, counter, attempt (optional): drop what was staged."""
     producer, counter, attempt = _transaction(body)
     body.end()
-    door.broker.staging.abort(producer, counter, attempt)
+    door.broker.abort_transaction(producer, counter, attempt)
     await door.durable()
     return [{}]
 

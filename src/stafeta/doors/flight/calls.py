@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("stafeta.flight")
 
-LOOK: Final = 0.25  # seconds between two looks at whether the client of a quiet stream is still there
+POLL_INTERVAL: Final = 0.25  # seconds between two looks at whether a quiet stream's client is still there
 ALL: Final = codec.ALL
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     """What goes wrong reaches the client as the fitting Flight error, with a sentence and no traceback."""
     try:
         yield
@@ -75,19 +75,19 @@ class Calls(flight.FlightServerBase):
     # --- describing
 
     def list_flights(self, context: Any, criteria: Any) -> Iterator[flight.FlightInfo]:
-        with _telling():
+        with _translating_errors():
             wanted = Description(None, codec.read_criteria(criteria) or "#", ALL, None)
             parts = self._door.ask(self._door.describe(wanted))
         for part in parts:
             yield _info(flight.FlightDescriptor.for_path(part.name), [part], None)
 
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
-        with _telling():
+        with _translating_errors():
             wanted = _description(descriptor)
             return _info(descriptor, self._door.ask(self._door.describe(wanted)), wanted.partitions)
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
-        with _telling():
+        with _translating_errors():
             self._door.ask(self._door.describe(_description(descriptor)))
             return flight.SchemaResult(schema_of(COLUMNS))
 
@@ -97,12 +97,12 @@ class Calls(flight.FlightServerBase):
     # --- doing
 
     def do_action(self, context: Any, action: flight.Action) -> Any:
-        with _telling():
+        with _translating_errors():
             found = self._door.ask(act(self._door, action.type, action.body.to_pybytes()))
             return iter([flight.Result(orjson.dumps(one)) for one in found])
 
     def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
-        with _telling():
+        with _translating_errors():
             command = descriptor.command if descriptor.descriptor_type == flight.DescriptorType.CMD else None
             target = codec.read_target(descriptor.path or [], command)
             self._door.enter()
@@ -112,11 +112,11 @@ class Calls(flight.FlightServerBase):
                 self._door.leave()
 
     def do_exchange(self, *_: Any) -> None:
-        with _telling():
+        with _translating_errors():
             raise InvalidRequest("do_exchange is not offered: there are do_put and do_get.")
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
-        with _telling():
+        with _translating_errors():
             wanted = codec.read_ticket(ticket.ticket)
             self._door.enter()
             try:
@@ -125,7 +125,7 @@ class Calls(flight.FlightServerBase):
                 self._door.leave()
                 raise
             broker = self._door.broker
-            mark = None if wanted.mark is None else broker.runs.mark
+            mark = None if wanted.mark is None else broker.mark
             encoder = BatchEncoder(
                 wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs, mark=mark
             )
@@ -157,10 +157,10 @@ class Sending:
 
 
 def _sent(context: Any, stream: Stream, encoder: BatchEncoder) -> Iterator[Any]:
-    with _telling():
+    with _translating_errors():
         while not encoder.done:
             try:
-                portion = stream.take(LOOK)
+                portion = stream.take(POLL_INTERVAL)
             except Empty:
                 if context.is_cancelled():
                     return

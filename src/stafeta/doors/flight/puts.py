@@ -5,7 +5,7 @@
 2. A second thread writes the answers, in order, as the batches become durable. It may wait for the client; nothing
    else waits for it.
 3. What can be seen to be wrong before it is queued ends the call at once. What is refused later, or could not be
-   stored, is told in place of an answer, since the call's thread may be waiting for a batch; the call ends when it is
+   stored, is sent in place of an answer, since the call's thread may be waiting for a batch; the call ends when it is
    no longer.
 """
 
@@ -55,7 +55,7 @@ class PutStream:
         self._queue: deque[Item | None] = deque()  # for the loop to take; None is the end
         self._called = False  # the loop will look at it
         self._queued = 0  # bytes in it
-        self._receipt: asyncio.Future[None] | None = None  # of the batch that was taken last
+        self._commit: asyncio.Future[None] | None = None  # of the batch that was taken last
         self._room = threading.Condition()
         self._answers: SimpleQueue[bytes | None] = SimpleQueue()
         self._taken = self._answered = 0  # batches
@@ -103,7 +103,7 @@ class PutStream:
         self._broker.check_longest(batch)
         if self._taken == self._answered and self._target.stage is None:
             # Nothing else is on its way, so it can be seen here, without waiting for the loop.
-            if self._is_over():  # that was the last answer, and is what the client is told
+            if self._is_over():  # that was the last answer, and the client has it
                 return
             self._broker.check_append(topic, self._target.producer or "", note.sequence)
         self._taken += 1
@@ -130,11 +130,11 @@ class PutStream:
         """Place the next batch; true where there are more."""
         item = self._queue.popleft()
         if item is None:
-            self._broker.receipt().add_done_callback(lambda receipt: self._answers.put(None))
+            self._broker.commit().add_done_callback(lambda commit: self._answers.put(None))
             return False
-        if self._receipt is not None and self._receipt.done():
-            # Else what comes now would be told that a batch is missing before it.
-            self._check(self._receipt)
+        if self._commit is not None and self._commit.done():
+            # Else what comes now would get the error that a batch is missing before it.
+            self._check(self._commit)
         if self._failed is None:
             self._place(item)
         with self._room:
@@ -150,29 +150,29 @@ class PutStream:
             self._door.check_open()
             if stage is not None:
                 staged = batch.placed(0, 0, 0, stage.producer, self._source, None)
-                self._broker.staging.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
+                self._broker.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
             else:
                 offset = self._broker.append(topic, batch, self._source, producer or "", sequence)
-        except Exception as problem:  # noqa: BLE001 - whoever waits must be told
+        except Exception as problem:  # noqa: BLE001 - whoever waits must get it
             self._fail(problem if isinstance(problem, StafetaError) else _mistake(problem))
             return
         answer = codec.answer(topic, offset, batch.count, staged=stage is not None)
-        self._receipt = self._broker.receipt()
-        self._receipt.add_done_callback(partial(self._settle, answer))
+        self._commit = self._broker.commit()
+        self._commit.add_done_callback(partial(self._settle, answer))
 
-    def _settle(self, answer: bytes, receipt: asyncio.Future[None]) -> None:
-        if self._check(receipt):
+    def _settle(self, answer: bytes, commit: asyncio.Future[None]) -> None:
+        if self._check(commit):
             self._answers.put(answer)
 
-    def _check(self, receipt: asyncio.Future[None]) -> bool:
-        error = receipt.exception()
+    def _check(self, commit: asyncio.Future[None]) -> bool:
+        error = commit.exception()
         if error is not None:
             assert isinstance(error, StafetaError)
             self._fail(error)
         return error is None
 
     def _fail(self, error: StafetaError) -> None:
-        """The stream is over; the first error is the one that is told."""
+        """The stream is over; the first error is the one that is sent."""
         if self._failed is None:
             self._failed = error
             self._answers.put(codec.write_error(error))

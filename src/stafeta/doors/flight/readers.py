@@ -3,7 +3,7 @@
 1. A reader hands out portions: batches of about `PORTION` bytes. None is the end. A stream has `AHEAD` of them waiting
    for the thread that sends them, and reads on when it takes one.
 2. What is read between two offsets of one topic needs no more than that. Whatever follows, or is of several topics,
-   comes from a feed, which knows their order and is told what is new.
+   comes from a consumer, which knows their order and is notified of what is new.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class RangeReader:
         pass
 
 
-class FeedReader:
+class ConsumerReader:
     """What a subscription has to get. `stops` are the offsets at which topics end; None: it follows them."""
 
     def __init__(
@@ -87,37 +87,37 @@ class FeedReader:
         stops: dict[str, int] | None,
         closed: Callable[[], None],
     ) -> None:
-        self._news = asyncio.Event()
-        self._feed = broker.feed(subscription.client, self._news.set, patient=True)
-        self._feed.subscribe(subscription.filter, durable=subscription.durable)
+        self._wakeup = asyncio.Event()
+        self._consumer = broker.consumer(subscription.client, self._wakeup.set, unbounded_lag=True)
+        self._consumer.subscribe(subscription.filter, durable=subscription.durable)
         self._durable = subscription.durable
         self._stops = stops
         self._failed: StafetaError | None = None
         self._closed = closed
 
     async def next(self) -> list[Batch] | None:
-        feed = self._feed
+        consumer = self._consumer
         while True:
             if self._failed is not None:
                 raise self._failed
             if self._stops is not None and not self._stops:
                 return None
-            self._news.clear()
-            batches = feed.take(PORTION, ROW)
+            self._wakeup.clear()
+            batches = consumer.take(PORTION, ROW)
             if batches is None:
-                batches = await feed.read(PORTION, ROW)
+                batches = await consumer.read(PORTION, ROW)
             if batches and not self._durable:  # it has them; whoever is durable acknowledges by himself
-                feed.done(feed.spans(batches))
+                consumer.done(consumer.spans(batches))
             if batches and self._stops is not None:
                 batches = self._before_the_end(self._stops, batches)
             if batches:
                 return batches
-            if feed.ready:
+            if consumer.ready:
                 await asyncio.sleep(0)
-            elif self._stops is not None and not feed.joining:
+            elif self._stops is not None and not consumer.joining:
                 return None
             else:
-                await self._news.wait()
+                await self._wakeup.wait()
 
     def _before_the_end(self, stops: dict[str, int], batches: list[Batch]) -> list[Batch]:
         kept: list[Batch] = []
@@ -131,11 +131,11 @@ class FeedReader:
 
     def fail(self, error: StafetaError) -> None:
         self._failed = error
-        self._news.set()
+        self._wakeup.set()
 
     def close(self) -> None:
-        self._feed.close()
-        closed, self._closed = self._closed, lambda: None  # whoever is told knows this reader
+        self._consumer.close()
+        closed, self._closed = self._closed, lambda: None  # the callback refers to this reader
         closed()
 
 
@@ -191,20 +191,20 @@ class Stream:
         del self.reader
 
 
-async def live_reader(broker: Broker, ticket: Ticket, client: str) -> FeedReader:
+async def live_reader(broker: Broker, ticket: Ticket, client: str) -> ConsumerReader:
     """Several topics, or one that is followed, for someone without a name."""
     subscription = broker.subscribe(client, ticket.wanted, durable=False)
     try:
-        receipt = broker.receipt()  # if the commit fails it is undone, and nobody would tell
-        await asyncio.wait([receipt])
-        receipt.result()
+        commit = broker.commit()  # if it fails the subscription is undone, and nobody would notice
+        await asyncio.wait([commit])
+        commit.result()
         stops: dict[str, int] | None = None if ticket.follow else {}
         async for topic in in_portions([] if ticket.range.latest else await broker.matched_by(subscription)):
             start, stop = await edges(broker, topic, ticket.range)
             broker.rewind(subscription, topic, start)
             if stops is not None and start < stop:
                 stops[topic.name] = stop
-        return FeedReader(broker, subscription, stops, lambda: None)
+        return ConsumerReader(broker, subscription, stops, lambda: None)
     except BaseException:
         broker.leave(subscription)
         raise
@@ -213,8 +213,4 @@ async def live_reader(broker: Broker, ticket: Ticket, client: str) -> FeedReader
 async def unacknowledged(broker: Broker, subscription: Subscription) -> dict[str, int]:
     """The topics on which a subscriber has not acknowledged all, and where they end."""
     await broker.begun(subscription)
-    return {
-        topic.name: topic.visible
-        async for topic in in_portions(list(subscription.cursors))
-        if subscription.floor(topic) < topic.visible
-    }
+    return {topic.name: topic.visible async for topic, _ in broker.unacknowledged(subscription)}

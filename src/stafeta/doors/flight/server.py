@@ -17,14 +17,13 @@ from typing import Any, Final, TypeVar
 from stafeta import addresses
 from stafeta.addresses import EVERY, EVERY_IPV4, Address
 from stafeta.broker import Broker, Topic
-from stafeta.broker.commits import GROUP
 from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
 from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import (
-    FeedReader,
+    ConsumerReader,
     RangeReader,
     Reader,
     Stream,
@@ -34,12 +33,12 @@ from stafeta.doors.flight.readers import (
 )
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
-from stafeta.names import check_name
+from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
 
 T = TypeVar("T")
 log = logging.getLogger("stafeta.flight")
 
-CLOSING: Final = 1.0  # seconds that calls have to end by themselves
+CLOSE_TIMEOUT: Final = 1.0  # seconds that calls have to end by themselves
 CLOSED: Final = "The broker is shutting down."
 PARTITION: Final = 1_000_000  # messages of an endpoint, unless it is said how many there are to be
 MEASURED: Final = 1000  # topics described together whose bytes are counted
@@ -79,7 +78,8 @@ class FlightDoor:
         self._clients: dict[tuple[str, str], Reader] = {}  # who reads for a client's filter
         self._putting: dict[PutStream, None] = {}  # in the order of their turns
         self._yielded = False  # the last group was left to others
-        broker.commits.fill = self._fill
+        self._share = broker.share()
+        broker.set_bulk_source(self._fill)
         self._counting = threading.Lock()
         self.streams = 0
 
@@ -107,7 +107,7 @@ class FlightDoor:
         ended = asyncio.Event()
         threading.Thread(target=self._shut_down, args=(ended,), name="flight-closing", daemon=True).start()
         try:
-            async with asyncio.timeout(CLOSING):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 await ended.wait()
         except TimeoutError:
             log.warning("some calls did not end by themselves; they are cut off")
@@ -148,9 +148,9 @@ class FlightDoor:
 
     async def durable(self) -> None:
         """Returns when all that was done so far is durable, or raises why it could not be."""
-        receipt = self.broker.receipt()
-        await asyncio.wait([receipt])
-        receipt.result()
+        commit = self.broker.commit()
+        await asyncio.wait([commit])
+        commit.result()
 
     async def topics(self, filter_: str | None) -> list[Topic]:
         """Those that match, in the order of their names. The broker's own have to be asked for."""
@@ -180,7 +180,7 @@ class FlightDoor:
         """What a ticket stands for; to be closed by `close_stream`."""
         self.check_open()
         if ticket.mark:
-            self.broker.runs.check(ticket.mark)
+            self.broker.check_mark(ticket.mark)
         reader: Reader
         if ticket.client is not None:
             reader = await self._take_over(client_of(ticket.client), ticket)
@@ -189,7 +189,7 @@ class FlightDoor:
             topic = self.broker.topic(ticket.topic)
             reader = RangeReader(self.broker, topic, *await edges(self.broker, topic, ticket.range))
         else:
-            reader = await live_reader(self.broker, ticket, f"flights/{next(self._numbers)}")
+            reader = await live_reader(self.broker, ticket, f"{FLIGHT_STREAM_PREFIX}{next(self._numbers)}")
         stream = Stream(reader)
         self._streams.add(stream)
         return stream
@@ -207,7 +207,7 @@ class FlightDoor:
             if self._clients.get((client, filter_)) is reader:
                 del self._clients[client, filter_]
 
-        reader = FeedReader(self.broker, subscription, stops, closed)
+        reader = ConsumerReader(self.broker, subscription, stops, closed)
         self._clients[client, filter_] = reader
         return reader
 
@@ -220,33 +220,32 @@ class FlightDoor:
     def take_turns(self, stream: PutStream) -> None:
         """The stream has batches to place: one, and then it is another's turn."""
         self._putting[stream] = None
-        self.broker.commits.wake()
+        self.broker.bulk_ready()
 
     def _fill(self) -> bool:
         """Add batches to the group that is about to be written; true where there were any."""
-        pending, putting = self.broker.commits.pending, self._putting
+        putting = self._putting
         if not putting:
             return False
         # Single messages go ahead, every other time: their commit is short if there is no bulk in it.
-        self._yielded = bool(pending.rows) and not self._yielded
-        most = pending.size + GROUP
-        while putting and pending.size < most and not self._yielded:
+        self._yielded = self.broker.group.has_single_messages and not self._yielded
+        while putting and not self._yielded and not self._share.spent:
             stream = next(iter(putting))
             del putting[stream]
-            if stream.place_one():
+            if self._share.count(stream.place_one):
                 putting[stream] = None
         return True
 
     def close_stream(self, stream: Stream) -> None:
         self._streams.discard(stream)
         stream.close()
-        self.broker.receipt()  # the subscription of someone without a name goes; nobody waits for that
+        self.broker.commit()  # the subscription of someone without a name goes; nobody waits for that
 
 
 @contextmanager
 def _ipv6_taken(port: int) -> Iterator[int]:
     """Holds a port of IPv6, any that is free for IPv4 too where it is 0: gRPC would listen there as well, if it could,
-    when it is told to listen on all addresses of IPv4."""
+    when it has to listen on all addresses of IPv4."""
     with ExitStack() as held:
         with suppress(OSError):  # there is no IPv6, or somebody else has the port
             if port == 0:

@@ -1,6 +1,6 @@
 """One connection of the frames door. (docs/protocols/frames.md)
 
-1. What comes together is published together, with one receipt. Who says little is heard at once; who says much takes
+1. What comes together is published together, with one commit. Who says little is heard at once; who says much takes
    turns with the others, so many bytes each.
 2. There is nothing in the protocol to say no with. Bytes that cannot be read, or messages that cannot be stored, end
    the connection; a command that is readable but cannot be carried out is logged and skipped.
@@ -24,7 +24,7 @@ from stafeta.doors.frames.codec import (
 )
 from stafeta.errors import InvalidFrame, InvalidName, NotSubscribed, StafetaError
 from stafeta.logs import fields
-from stafeta.names import check_filter, is_filter
+from stafeta.names import FRAMES_PREFIX, check_filter, is_filter
 
 if TYPE_CHECKING:
     from stafeta.doors.frames.server import FramesDoor
@@ -33,7 +33,7 @@ log = logging.getLogger("stafeta.frames")
 
 PORTION: Final = 256  # commands before other connections get their turn
 PORTION_SIZE: Final = 64 << 10  # and bytes of messages
-MUCH: Final = 16 << 10  # bytes that come together, and are heard in turn
+LARGE_INPUT: Final = 16 << 10  # bytes that come together, and are heard in turn
 NOTICE: Final = 5.0  # seconds for a connection that is closed to read what is on its way
 
 # Why nothing is read from a connection for now.
@@ -59,7 +59,7 @@ class Connection(PushedConnection):
         self._commands.add(data)
         if self._held or self.transport.is_closing():
             return
-        if len(data) > MUCH or self._door.crowded:
+        if len(data) > LARGE_INPUT or self._door.crowded:
             self._wait_for_turn()
         else:
             self._door.share.count(self._work)
@@ -75,10 +75,10 @@ class Connection(PushedConnection):
     def _work(self) -> None:
         """Carry out what has come, for one turn."""
         changed = asked = False
-        pending = self._door.broker.commits.pending
-        most = pending.size + PORTION_SIZE
+        group = self._door.broker.group
+        most = group.size + PORTION_SIZE
         for _ in range(PORTION):
-            if pending.size > most:
+            if group.size > most:
                 self._wait_for_turn()
                 break
             try:
@@ -114,19 +114,19 @@ class Connection(PushedConnection):
 
     def _settle(self, *, changed: bool, asked: bool) -> None:
         broker = self._door.broker
-        if self.delivery is not None and self._commands.serializer is not None:
-            self.delivery.encoder = self._door.encoder(self._commands.serializer, self._commands.key)
+        if self.session is not None and self._commands.serializer is not None:
+            self.session.encoder = self._door.encoder(self._commands.serializer, self._commands.key)
         if changed:
-            broker.receipt().add_done_callback(self._stored)
+            broker.commit().add_done_callback(self._stored)
         if self.transport.is_closing():
             return
         if asked:
             self._hold(ASKED)
-            broker.receipt().add_done_callback(self._answer)
+            broker.commit().add_done_callback(self._answer)
 
-    def _stored(self, receipt: "asyncio.Future[None]") -> None:
-        if receipt.exception() is not None:
-            self._end("the connection is closed, what it said could not be stored: %s", receipt.exception())
+    def _stored(self, commit: "asyncio.Future[None]") -> None:
+        if commit.exception() is not None:
+            self._end("the connection is closed, what it said could not be stored: %s", commit.exception())
 
     def _skip(self, why: object) -> None:
         self._skipped += 1
@@ -141,27 +141,27 @@ class Connection(PushedConnection):
     # --- subscriptions
 
     def _subscribe(self, topic: str) -> None:
-        if self.delivery is None:
+        if self.session is None:
             assert self._commands.serializer is not None
             encoder = self._door.encoder(self._commands.serializer, self._commands.key)
-            self.deliver(f"frames/{self._number}", encoder)
-        assert self.delivery is not None
+            self.deliver(f"{FRAMES_PREFIX}{self._number}", encoder)
+        assert self.session is not None
         last_of = None if is_filter(topic) else topic.rstrip("/") or topic
-        self.delivery.feed.subscribe(_filter(topic), durable=False, last_of=last_of)
+        self.session.consumer.subscribe(_filter(topic), durable=False, last_of=last_of)
 
     def _unsubscribe(self, topic: str) -> None:
         try:
-            if self.delivery is not None:
-                self.delivery.feed.unsubscribe(_filter(topic))
+            if self.session is not None:
+                self.session.consumer.unsubscribe(_filter(topic))
         except NotSubscribed as error:
             log.debug("%s", error, extra=fields(peer=self.peer))
 
     # --- listTopics
 
     def _answer(self, _: "asyncio.Future[None]") -> None:
-        self._door.keep(self._door.loop.create_task(self._tell_topics()))
+        self._door.keep(self._door.loop.create_task(self._send_topics()))
 
-    async def _tell_topics(self) -> None:
+    async def _send_topics(self) -> None:
         names = await self._door.topics()
         if self.transport.is_closing():
             return

@@ -23,7 +23,7 @@ from stafeta.doors.frames.xml_bodies import attribute
 from stafeta.message import KIND, Batch, Kind
 
 OVERHEAD: Final = 64  # bytes that a message takes beside its payload, about
-HOPELESS: Final = 4 << 20  # bytes of payload of which no serializer makes so little that it fits
+MAX_ENCODABLE: Final = 4 << 20  # bytes of payload of which no serializer makes so little that it fits
 
 # A batch's topic and the key of the verb make this: kind and payload to the body of a frame.
 Writer: TypeAlias = Callable[[object, bytes], bytes]
@@ -33,7 +33,7 @@ _CANONICAL: Final = re.compile(rb"-?(?:0|[1-9]\d*)(?:\.\d+)?")
 
 
 def encoder(serializer: Serializer, key: str, cut: Callable[[str], None]) -> Callable[[Batch], list[bytes]]:
-    """Makes the frames of a batch's messages. `cut` is told the topic of each message that had to be cut."""
+    """Makes the frames of a batch's messages. `cut` is called with the topic of each message that had to be cut."""
     code = serializer.code
     make = _WRITERS[code]
 
@@ -41,7 +41,7 @@ def encoder(serializer: Serializer, key: str, cut: Callable[[str], None]) -> Cal
         write = make(key, batch.topic)
         made: list[bytes] = []
         for kind, payload in zip(batch.column(KIND), batch.payloads, strict=True):
-            body = write(kind, payload) if len(payload) < HOPELESS else payload
+            body = write(kind, payload) if len(payload) < MAX_ENCODABLE else payload
             if len(body) > MAX_BODY:
                 body = _cut(write, payload)
                 cut(batch.topic)

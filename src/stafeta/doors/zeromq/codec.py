@@ -131,7 +131,7 @@ Request: TypeAlias = (
     | Clients
     | Subscriptions
 )
-Patient: TypeAlias = Get | Wait | Watch  # what may wait for messages
+LongPoll: TypeAlias = Get | Wait | Watch  # what may wait for messages
 
 
 class TopicLine(NamedTuple):
@@ -162,7 +162,7 @@ class Dialect(Protocol):
 
     def stored(self, offset: int) -> bytes: ...
 
-    def messages(self, request: Get, delivery: FetchResult, size: int) -> bytes:
+    def messages(self, request: Get, fetched: FetchResult, size: int) -> bytes:
         """At most `size` bytes, but at least one message where there is any."""
 
     def error(self, request: Request | None, error: StafetaError) -> bytes: ...

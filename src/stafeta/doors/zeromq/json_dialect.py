@@ -113,13 +113,13 @@ class JsonDialect:
     def stored(self, offset: int) -> bytes:
         return b'{"type":"ACK","body":{"current_publication_id":%d}}' % offset
 
-    def messages(self, request: Get, delivery: FetchResult, size: int) -> bytes:
+    def messages(self, request: Get, fetched: FetchResult, size: int) -> bytes:
         if request.limit is None:
-            return _single(delivery)
-        mark = _mark_field(delivery.mark)
+            return _single(fetched)
+        mark = _mark_field(fetched.mark)
         size -= len(_PUBLICATIONS % (b"", mark)) - 1
         publications: list[bytes] = []
-        for publication in _publications(delivery):
+        for publication in _publications(fetched):
             encoded = orjson.dumps(publication)
             size -= len(encoded) + 1
             if publications and (size < 0 or len(publications) >= request.limit):
@@ -273,17 +273,17 @@ def _wait(details: dict[str, Any]) -> float:
     return min(float(value), MAX_WAIT)
 
 
-def _single(delivery: FetchResult) -> bytes:
-    for publication in _publications(delivery):
+def _single(fetched: FetchResult) -> bytes:
+    for publication in _publications(fetched):
         body = {"publication": publication["text"], "publication_id": publication["id"]}
         body |= {key: publication[key] for key in ("topic", "encoding") if key in publication}
         return _ack_body(body)
     return _ack_body({"publication": "", "publication_id": -1})
 
 
-def _publications(delivery: FetchResult) -> Iterator[dict[str, object]]:
-    for batch in delivery.batches:
-        ids = batch.positions if delivery.by_position else range(batch.base, batch.end)
+def _publications(fetched: FetchResult) -> Iterator[dict[str, object]]:
+    for batch in fetched.batches:
+        ids = batch.positions if fetched.by_position else range(batch.base, batch.end)
         columns = batch.payloads, batch.column(KIND), batch.column(TIME)
         for id_, payload, kind, time in zip(ids, *columns, strict=True):
             publication: dict[str, object] = {"id": id_}
@@ -294,7 +294,7 @@ def _publications(delivery: FetchResult) -> Iterator[dict[str, object]]:
                 publication["encoding"] = "base64"
             publication["kind"] = _WORDS[kind]
             publication["time"] = _EPOCH + timedelta(microseconds=cast("int", time))
-            if delivery.by_position:
+            if fetched.by_position:
                 publication["topic"] = batch.topic
             yield publication
 

@@ -1,7 +1,7 @@
 """The ZeroMQ door: moves frames between a ROUTER socket and the broker.
 
 1. The socket's descriptor is watched on the loop, and every wake-up drains the socket: what arrived together becomes
-   durable together, with one receipt.
+   durable together, with one commit.
 2. Replies to a connection leave in the order of its requests. Those that wait for the disk leave with their turn; while
    one takes time, because it reads or is large, later requests of the same connection wait behind it, and nobody else.
 3. A connection that does not read its replies is kept from holding memory: once `max_backlog` bytes wait for it, its
@@ -22,11 +22,10 @@ from zmq.backend import Socket as RawSocket
 
 from stafeta import addresses
 from stafeta.addresses import Address
-from stafeta.broker import Broker
-from stafeta.broker.commits import GROUP
+from stafeta.broker import DOOR_SHARE, Broker
 from stafeta.doors.connection import KEEPALIVE, milliseconds
-from stafeta.doors.zeromq import verbs
-from stafeta.doors.zeromq.codec import Dialect, Patient, Request
+from stafeta.doors.zeromq import actions
+from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
@@ -39,7 +38,7 @@ log = logging.getLogger("stafeta.zeromq")
 
 PORTION = 2000  # requests taken from the socket before others get their turn, unless they are large
 RETRY = 0.002  # seconds until a connection that took no more is tried again
-KNOWN = 10_000  # addresses remembered
+MAX_REMEMBERED = 10_000  # addresses remembered
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
@@ -108,7 +107,7 @@ class ZeroMQDoor:
         self._blocked: dict[bytes, deque[bytes]] = {}  # replies that a connection does not take
         self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
         self._sources: dict[bytes, str] = {}
-        self._strangers: set[bytes] = set()  # connections of which the log says that they send no requests
+        self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
         self._watchers = Watchers(broker)
         self._draining = False
         self._resting = False  # until the next group
@@ -141,7 +140,7 @@ class ZeroMQDoor:
             task.cancel()
         self._watchers.close()
         if self._turns:
-            await asyncio.wait([self._broker.receipt()])
+            await asyncio.wait([self._broker.commit()])
             await asyncio.sleep(0)
         self._monitor.close()
         self._socket.close()
@@ -156,7 +155,7 @@ class ZeroMQDoor:
             self._resting = True
             self._share.when_free(self._go_on)
             return
-        if self._queued > self._broker.limits.pending:
+        if self._queued > self._broker.limits.max_pending:
             return  # until one of them is answered
         self._draining = True
         self._finish(self._share.count(self._take_several))
@@ -168,7 +167,7 @@ class ZeroMQDoor:
     def _take_several(self) -> Turn:
         turn = Turn()
         socket, receive = self._socket, self._socket.recv
-        left = GROUP
+        left = DOOR_SHARE
         try:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
@@ -198,7 +197,7 @@ class ZeroMQDoor:
 
     def _meet(self, connection: bytes) -> bytes:
         """The second frame of a new connection's first request, which tells the address it comes from."""
-        if len(self._sources) >= KNOWN:
+        if len(self._sources) >= MAX_REMEMBERED:
             self._sources.clear()
         delimiter = self._socket.recv(NOBLOCK, copy=False)
         try:
@@ -210,25 +209,25 @@ class ZeroMQDoor:
     def _skip(self, why: str, connection: bytes) -> None:
         while _get(self._socket, RCVMORE):
             self._socket.recv(NOBLOCK)
-        if connection in self._strangers:
+        if connection in self._invalid_senders:
             return
-        if len(self._strangers) >= KNOWN:
-            self._strangers.clear()
-        self._strangers.add(connection)
+        if len(self._invalid_senders) >= MAX_REMEMBERED:
+            self._invalid_senders.clear()
+        self._invalid_senders.add(connection)
         log.warning("requests are dropped: %s", why, extra=fields(peer=self._sources.get(connection)))
 
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
         dialect = JSON if body[:1] == b"{" else TEXT
         request: Request | None = None
-        if len(body) > LARGE_REQUEST and verbs.has_many(body):
+        if len(body) > LARGE_REQUEST and actions.has_many(body):
             self._take_time(turn, connection, dialect, body)
             return
         try:
             request = dialect.read(body)
-            if verbs.takes_time(self._broker, request):
+            if actions.takes_time(self._broker, request):
                 self._take_time(turn, connection, dialect, request)
                 return
-            reply = verbs.act(self._broker, dialect, request, self._sources.get(connection, ""))
+            reply = actions.act(self._broker, dialect, request, self._sources.get(connection, ""))
         except StafetaError as error:
             turn.replies.append((connection, dialect.error(request, error), None, None))
         except Exception as error:  # noqa: BLE001 - the other requests of the turn must not suffer for it
@@ -240,12 +239,12 @@ class ZeroMQDoor:
     def _finish(self, turn: Turn) -> None:
         if turn.replies:
             self._turns.append(turn)
-            self._broker.receipt().add_done_callback(self._settle)
+            self._broker.commit().add_done_callback(self._settle)
 
-    def _settle(self, receipt: "asyncio.Future[None]") -> None:
+    def _settle(self, commit: "asyncio.Future[None]") -> None:
         """A turn is durable, or could not be made so: send its replies."""
         turn = self._turns.popleft()
-        error = receipt.exception()
+        error = commit.exception()
         if error is None:
             for connection, reply, _, _ in turn.replies:
                 self._reply(connection, reply)
@@ -261,7 +260,7 @@ class ZeroMQDoor:
         """Carry out a request in a task of its own; bytes are one that has to be parsed first."""
         waiting = self._waiting.setdefault(connection, Waiting())
         waiting.busy = True
-        waiting.working = not isinstance(request, Patient)
+        waiting.working = not isinstance(request, LongPoll)
         if isinstance(request, bytes):
             self._queued += len(request)
         answered_before = connection in turn.connections or any(
@@ -275,8 +274,8 @@ class ZeroMQDoor:
         self, connection: bytes, dialect: Dialect, request: Request | bytes, *, wait: bool
     ) -> None:
         if wait:
-            await asyncio.wait([self._broker.receipt()])
-            await asyncio.sleep(0)  # the turn's replies leave in a callback of the same receipt
+            await asyncio.wait([self._broker.commit()])
+            await asyncio.sleep(0)  # the turn's replies leave in a callback of the same commit
         parsed: Request | None = None
         source = self._sources.get(connection, "")
         try:
@@ -302,12 +301,12 @@ class ZeroMQDoor:
         self._look_again()
 
     async def _carry_out(self, dialect: Dialect, request: Request, source: str) -> bytes:
-        if verbs.takes_time(self._broker, request):
-            return await verbs.act_in_portions(
+        if actions.takes_time(self._broker, request):
+            return await actions.act_in_portions(
                 self._broker, self._watchers, dialect, request, source, self._get_reply
             )
-        reply = verbs.act(self._broker, dialect, request, source)
-        await asyncio.shield(self._broker.receipt())
+        reply = actions.act(self._broker, dialect, request, source)
+        await asyncio.shield(self._broker.commit())
         return reply
 
     def _queue(self, connection: bytes, body: bytes) -> None:
@@ -342,7 +341,7 @@ class ZeroMQDoor:
         self._finish(turn)
 
     def _take_waiting(self, turn: Turn, connection: bytes, waiting: Waiting) -> None:
-        left = GROUP
+        left = DOOR_SHARE
         for _ in range(PORTION):
             if not waiting.ready or left < 0:
                 break
@@ -392,7 +391,7 @@ class ZeroMQDoor:
     def _unsent_to(self, connection: bytes) -> Unsent:
         unsent = self._unsent.get(connection)
         if unsent is None:
-            if len(self._unsent) >= KNOWN:
+            if len(self._unsent) >= MAX_REMEMBERED:
                 self._unsent = {known: one for known, one in self._unsent.items() if one.settled().size}
             unsent = self._unsent[connection] = Unsent()
         return unsent.settled()

@@ -69,10 +69,10 @@ class TextDialect:
     def stored(self, offset: int) -> bytes:
         return b"ACK"
 
-    def messages(self, request: Get, delivery: FetchResult, size: int) -> bytes:
+    def messages(self, request: Get, fetched: FetchResult, size: int) -> bytes:
         entries: list[bytes] = []
-        for batch in delivery.batches:
-            ids = batch.positions if delivery.by_position else range(batch.base, batch.end)
+        for batch in fetched.batches:
+            ids = batch.positions if fetched.by_position else range(batch.base, batch.end)
             for id_, payload in zip(ids, batch.payloads, strict=True):
                 entry = (b"%d:%b" % (id_, _utf8(payload))).replace(b":", b"::")
                 size -= len(entry) + 2

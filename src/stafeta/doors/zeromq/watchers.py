@@ -1,7 +1,7 @@
 """Watching: clients that ask for what is published from now on, and for which nothing is kept.
 
-1. A watcher is a feed. ZeroMQ does not tell when a connection ends, so a watcher that has not asked for a minute ends,
-   and one that is too far behind ends at once; the next time it asks it is told so.
+1. A watcher has a consumer. ZeroMQ does not say when a connection ends, so a watcher that has not asked for a minute
+   ends, and one that is too far behind ends at once; its next request gets that error.
 2. What was handed out is gone: if the reply is lost, so are its messages.
 """
 
@@ -13,35 +13,34 @@ from stafeta.broker import Broker
 from stafeta.doors.zeromq.codec import Watch
 from stafeta.errors import Lagging, StoreError
 from stafeta.message import Batch
-from stafeta.names import check_client
+from stafeta.names import WATCH_PREFIX, check_client
 
 IDLE = 60.0  # seconds without a request, after which a watcher is taken for gone
 SWEEP = 5.0  # seconds between two looks
 OVERHEAD = 100  # bytes that a message takes in a reply beside its payload, roughly: an empty one is not free
-PREFIX = "watch/"  # what their names begin with at the broker
 
 
 class Watcher:
     def __init__(self, broker: Broker, client: str) -> None:
-        self.news = asyncio.Event()
-        self.feed = broker.feed(client, self.news.set)
+        self.wakeup = asyncio.Event()
+        self.consumer = broker.consumer(client, self.wakeup.set)
         self.filters: set[str] = set()
         self.asking = 0
         self.asked = 0.0
-        self._ended: Lagging | None = None  # to be told when it asks
+        self._ended: Lagging | None = None  # the error of its next request
 
     def end_if_lagging(self) -> None:
         """Hold nothing more for it where it is too far behind."""
-        if self.feed.lagging is not None:
-            self._ended = self.feed.lagging
-            self.feed.close()
+        if self.consumer.lagging is not None:
+            self._ended = self.consumer.lagging
+            self.consumer.close()
 
     def subscribe(self, filters: Sequence[str]) -> None:
         if self._ended is not None:
             raise self._ended
         for filter_ in filters:
             if filter_ not in self.filters:
-                self.feed.subscribe(filter_, durable=False)
+                self.consumer.subscribe(filter_, durable=False)
                 self.filters.add(filter_)
 
     async def next(self, size: int, wait: float) -> list[Batch]:
@@ -49,19 +48,19 @@ class Watcher:
         end = asyncio.get_running_loop().time() + wait
         with suppress(TimeoutError):
             while True:
-                self.news.clear()
-                batches = self.feed.take(size, OVERHEAD)
+                self.wakeup.clear()
+                batches = self.consumer.take(size, OVERHEAD)
                 if batches is None:
-                    batches = await self.feed.read(size, OVERHEAD)
+                    batches = await self.consumer.read(size, OVERHEAD)
                 if batches:
-                    self.feed.done(self.feed.spans(batches))
+                    self.consumer.done(self.consumer.spans(batches))
                     return batches
-                if not self.feed.ready:
+                if not self.consumer.ready:
                     if not wait:
                         break
                     # Reading is not ended in the middle: what it has handed out until then would be lost.
                     async with asyncio.timeout_at(end):
-                        await self.news.wait()
+                        await self.wakeup.wait()
         return []
 
 
@@ -76,7 +75,7 @@ class Watchers:
 
     async def ask(self, request: Watch, size: int) -> list[Batch]:
         """What there is for a client, which is made a watcher where it is none."""
-        name = PREFIX + request.client
+        name = WATCH_PREFIX + request.client
         if not request.filters:
             self._end(name)
             return []
@@ -102,7 +101,7 @@ class Watchers:
 
     async def _durable(self, name: str) -> None:
         try:
-            await asyncio.shield(self._broker.receipt())
+            await asyncio.shield(self._broker.commit())
         except StoreError:
             self._end(name)  # its subscriptions were undone: it begins anew when it asks again
             raise
@@ -124,4 +123,4 @@ class Watchers:
     def _end(self, name: str) -> None:
         watcher = self._watchers.pop(name, None)
         if watcher is not None:
-            watcher.feed.close()
+            watcher.consumer.close()

@@ -153,7 +153,7 @@ class _Stream:
             raise translated(error) from None
 
     def _opened(self, client: flight.FlightClient, ticket: flight.Ticket) -> flight.FlightStreamReader:
-        """A stream that has begun; that cannot be told to give up either."""
+        """A stream that has begun; there is no way to make that give up either."""
         opening = spawn(client.do_get, ticket, self._channel.options())
         try:
             return opening.result(self._channel.timeout)
@@ -162,7 +162,7 @@ class _Stream:
 
 
 class _Watch:
-    """A reader that gives up where nothing comes for as long as the timeout says: a call cannot be told to."""
+    """A reader that gives up where nothing comes for as long as the timeout says: a call never does."""
 
     def __init__(self, reader: flight.FlightStreamReader, timeout: float) -> None:
         self._reader = reader

@@ -5,7 +5,7 @@
 2. What a catalog names may be gone, since tables keep their last versions only: then it is older than all of those.
 3. A version of which files are gone is not taken: in a backup of a lake that was in use there may be some. Unless none
    is whole: a table that was begun anew would have the files that are left removed, as those that nobody needs.
-4. Versions are told apart by their numbers, and by what they say to come of: clocks may have been set back.
+4. Versions are distinguished by their numbers, and by what they say to come of: clocks may have been set back.
 """
 
 import logging

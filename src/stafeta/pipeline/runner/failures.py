@@ -2,7 +2,7 @@
 
 1. A broker that is away comes back, a disk gets room: the job is started again, later and later.
 2. What is written wrong stays wrong: options, rules, SQL, the columns of a sink; and messages that are gone stay gone.
-3. Spark wraps an error in others, each with its condition before and its SQLSTATE behind: the innermost is told.
+3. Spark wraps an error in others, each with its condition before and its SQLSTATE behind: the innermost is reported.
 """
 
 import re

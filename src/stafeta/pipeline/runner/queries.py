@@ -18,7 +18,7 @@ def is_done(query: "StreamingQuery") -> bool:
 
 
 def batch_of(query: "StreamingQuery") -> int:
-    """The last micro-batch that a query has told of."""
+    """The last micro-batch that a query has reported."""
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
 

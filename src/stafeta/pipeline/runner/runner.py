@@ -2,7 +2,7 @@
 
 1. Each has a thread of its own: one that fails does not disturb the others.
 2. A runner has the checkpoints of its jobs to itself, or does not begin.
-3. It ends when all of them have ended; it stops them, or some, when it is told to, here or through the broker.
+3. It ends when all of them have ended; it stops them, or some, when somebody asks for it, here or through the broker.
 """
 
 import threading

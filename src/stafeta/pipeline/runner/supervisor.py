@@ -164,11 +164,11 @@ class JobSupervisor:
             self._say(**self._done())
 
     def _counted(self, queries: "Sequence[StreamingQuery]") -> bool:
-        """Whether there is something new. What cannot be told does not make the job fail."""
+        """Whether there is something new. A report that fails does not make the job fail."""
         try:
             return sum(map(self._tally.look, queries)) > 0
         except Exception:
-            log.debug("The progress of %s cannot be told", self.job.name, exc_info=True)
+            log.debug("The progress of %s cannot be reported", self.job.name, exc_info=True)
             return False
 
     def _leave(self, queries: "Sequence[StreamingQuery]") -> None:
@@ -192,7 +192,7 @@ class JobSupervisor:
         self._report = replace(self._report, **self._done())
 
     def _clear(self, queries: "Sequence[StreamingQuery]") -> None:
-        """Stops what a job that failed has left: also a query that it has not told of."""
+        """Stops what a job that failed has left: also a query that it has not reported."""
         self._counted(queries)
         self._report = replace(self._report, **self._done())
         with suppress(Exception):

@@ -31,7 +31,7 @@ from stafeta.store.sqlite.seals import Row, opened, seal
 Reached = Callable[
     [str, bytes], int
 ]  # of a producer's name and state, the last offset that it has written to
-Advance = Callable[[int, int], None]  # is told how many blocks were looked at, and of how many
+Advance = Callable[[int, int], None]  # called with how many blocks were looked at, and of how many
 
 PAGES = 1 << 14  # topics whose page of the index is at hand
 # What a row is found by.
@@ -83,7 +83,7 @@ def rows_of(
     connection: sqlite3.Connection, table: str, broken: Callable[[], None] = lambda: None
 ) -> Iterator[Row]:
     """The rows of a table as far as they can be read: from both ends, where there is damage in between, of which
-    `broken` is told."""
+    `broken` is called."""
     columns = schema.SEALED[table][: _KEYS[table]]
     select = f"{schema.ROWS[table]} ORDER BY "
     last: Row = ()
@@ -105,7 +105,7 @@ def rows_of(
 
 
 def block_ids(connection: sqlite3.Connection, broken: Callable[[], None] = lambda: None) -> list[int]:
-    """The numbers of all blocks that can be found; `broken` is told where there may be others."""
+    """The numbers of all blocks that can be found; `broken` is called where there may be others."""
     found: list[int] = []
     behind: list[int] = []
     try:

@@ -1,4 +1,4 @@
-"""What a store knows when it is opened: every row looked at, and what is damaged left out and told.
+"""What a store knows when it is opened: every row looked at, and what is damaged left out and reported.
 
 1. A row in which one bit was flipped is put right. One that is worse is left out: the broker starts, and serves what is
    whole.

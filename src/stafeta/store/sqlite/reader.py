@@ -33,7 +33,7 @@ def load(
     segment: int | None,
     put_right: Callable[[int], None] = lambda id_: None,
 ) -> tuple[Block, list[Run]]:
-    """A block as it was written; StoreDamaged where it is not. `put_right` is told where that took a flipped bit."""
+    """A block as it was written; StoreDamaged where it is not. `put_right` is called where that took a flipped bit."""
     stored = header, segments.read(folder, id_, segment, content)
     whole = verified(id_, *stored, checksum)
     if whole != stored:
@@ -78,7 +78,9 @@ class Reader:
         try:
             self._read(topic, start, stop, size, batches)
         except StoreDamaged:
-            if not batches:  # else what comes before the damage is whole, and the damage is told next time
+            if (
+                not batches
+            ):  # else what comes before the damage is whole, and the next read raises for the damage
                 raise
         return joined(batches)
 
@@ -236,7 +238,7 @@ class Reader:
             run = self._run_at(topic, offset)
             block = None if run is None else self._readable(run)
             if run is None or block is None:
-                break  # whoever reads there is told why that does not go
+                break  # whoever reads there gets the error
             batch = self._batch(block, run).cut(offset, run.end)
             times = batch.array(TIME).cast(pa.int64())
             found = int(pc.index(pc.greater_equal(times, pa.scalar(time)), pa.scalar(True)).as_py())

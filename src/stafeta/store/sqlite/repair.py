@@ -4,7 +4,7 @@ whole in the old one.
 1. Nothing is deleted. The old database, and files in which nothing lies, go to `quarantine`.
 2. Blocks are the truth: where topics end, and what is missing of them, is read from their headers. The index is left
    out; the broker makes it anew.
-3. What is missing of a topic is skipped from then on, and told.
+3. What is missing of a topic is skipped from then on, and reported.
 4. A new database is complete before the old one is moved, under a name that every start looks for: a repair that was
    interrupted is done again, or finished.
 """

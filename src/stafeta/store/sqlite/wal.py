@@ -4,10 +4,10 @@
    is how it finds the end of what a loss of power has left. A flipped bit in the middle looks the same.
 2. Frames of one generation have its salt. Commits are synced one by one, so only the last can be torn: where a commit
    follows that SQLite does not find, something is damaged, or it is that last one.
-3. The checksum is linear: from by how much it is off, it can be told which single bit was flipped, but for the high
+3. The checksum is linear: from by how much it is off follows which single bit was flipped, but for the high
    bits of words, of which several may fit. A bit that alone fits is put right; a copy of the log as it was goes to
    `quarantine`.
-4. What cannot be put right is told. In the last commit it may be what a loss of power has left, and then nobody has
+4. What cannot be put right is reported. In the last commit it may be what a loss of power has left, and then nobody has
    heard that it is stored; before that it is damage, and nothing is changed. Where commits are not synced one by one,
    it may be so of any of them.
 """

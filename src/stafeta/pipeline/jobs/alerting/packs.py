@@ -1,6 +1,6 @@
 """Readings on their way to the state.
 
-1. Spark hands a Python state processor its rows one by one, as Python objects, whatever it is told. So readings travel
+1. Spark hands a Python state processor its rows one by one, as Python objects, in every mode. So readings travel
    in packs: one row for a run of readings of a topic, with the bytes of its columns.
 2. A topic's offsets lie in one task each, in their order: its packs, put in the order of their first offset, are too.
 """

@@ -66,7 +66,7 @@ class Rule:
 
     @property
     def limit(self) -> float | list[float] | str:
-        """The limit as it is told."""
+        """The limit as messages show it."""
         if self.kind == "silent_for":
             return format_duration(self.limits[0])
         return list(self.limits) if self.kind == "outside" else self.limits[0]

@@ -121,7 +121,7 @@ def _ends(table: "Table") -> dict[str, int]:
 
 
 def _active(query: "StreamingQuery") -> bool:
-    """Whether a query goes on, told a little later."""
+    """Whether a query goes on, known a little later."""
     time.sleep(_POLL_INTERVAL)
     try:
         return query.isActive

@@ -3,7 +3,7 @@
 1. Of a block each side has one long, with a bit for each offset that is there, and the number of rows. So one pass over
    the rows, and a shuffle of a sixty-fourth of them, proves that no offset is missing and none is there twice.
 2. What both have is compared by a hash of each message; of a block, by the XOR of these.
-3. Blocks in which everything is as it should be are counted, by topic, and not told of.
+3. Blocks in which everything is as it should be are counted, by topic, and not reported.
 4. A block of which rows are there twice, or not alike, is looked at row by row (`doubtful_rows`).
 """
 

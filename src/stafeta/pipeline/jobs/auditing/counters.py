@@ -1,6 +1,6 @@
 """Whether a producer's counter is there twice, on one topic.
 
-1. One that counts has no number twice, unless it begins to count anew, with other messages. It is told by its numbers:
+1. One that counts has no number twice, unless it begins to count anew, with other messages. Its numbers show it:
    most are the one after the number before.
 2. One that draws its numbers may draw one again: that is another message, unless it is one of the producer's last few
    with the same payload, which the broker takes for a retry. (docs/protocols/zeromq.md)
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 REMEMBERED: Final = 8  # of a producer that draws its counters: within so many the broker recognises a retry
-MOST: Final = 10_000  # counters that are told of
+MOST: Final = 10_000  # counters that are reported
 COLUMNS: Final = ("topic", "offset", "producer", "payload", "counter")
 
 

@@ -42,8 +42,8 @@ def covering(
     after: Collection[str],
     wanted: Callable[[str], bool],
 ) -> list[Finding]:
-    """Rule 3, with the topics that were there before and after the subscriptions were told. What is found may have come
-    or gone just then: it is a fault if it is found again."""
+    """Rule 3, with the topics that were there before and after the subscriptions were listed. What is found may have
+    come or gone just then: it is a fault if it is found again."""
     found = []
     lasting = {topic for topic in before if topic in after and wanted(topic)}
     for subscription in subscriptions:

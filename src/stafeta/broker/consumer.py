@@ -1,11 +1,11 @@
-"""What a connection that is pushed its messages reads from.
+"""A consumer: what a connection that is pushed its messages reads from.
 
-1. A feed joins any number of one client's subscriptions. A message that several of them match is handed out once, and
-   messages of different topics come in the order in which they were published.
+1. A consumer joins any number of one client's subscriptions. A message that several of them match is handed out once,
+   and messages of different topics come in the order in which they were published.
 2. It reads from the log, at the connection's own pace, so a slow connection costs no memory. A live subscription that
-   falls too far behind ends the feed with `Lagging`.
+   falls too far behind ends the consumer with `Lagging`.
 3. What it hands out is a list of batches. Where they are of several topics their messages interleave: their order is
-   that of their positions. Feeds that are equally far share the batches, so a door can share what it makes of them.
+   that of their positions. Consumers that are equally far share the batches, so a door can share what it makes of them.
 4. A topic that is damaged where it is read next is set aside, so that the others come. When there is nothing else to
    hand out, `read` raises StoreDamaged for it, once; it goes on when the damage is skipped or acknowledged.
 """
@@ -36,35 +36,38 @@ class Span(NamedTuple):
 
 
 def _nobody() -> None:
-    """Hears of news when a feed is closed."""
+    """In place of `on_ready` once a consumer is closed."""
 
 
-class Feed:
-    """`news` is called when there is something to take where there was nothing, or the feed is too far behind.
+class Consumer:
+    """`on_ready` is called when there is something to take where there was nothing, or the consumer is too far behind.
 
-    A patient feed may be as far behind as it likes; only if a message goes before it was handed out is it ended."""
+    With `unbounded_lag` it may be as far behind as it likes; only a message that goes before it was handed out ends
+    it."""
 
     __slots__ = (
         "_ahead",
-        "_aside",
         "_asked",
         "_broker",
+        "_damaged",
         "_joining",
         "_ready",
         "_sent",
         "_subscriptions",
-        "_untold",
+        "_unreported",
         "client",
         "lagging",
-        "news",
-        "patient",
+        "on_ready",
+        "unbounded_lag",
     )
 
-    def __init__(self, broker: "Broker", client: str, news: Callable[[], None], *, patient: bool) -> None:
+    def __init__(
+        self, broker: "Broker", client: str, on_ready: Callable[[], None], *, unbounded_lag: bool
+    ) -> None:
         self._broker = broker
         self.client = client
-        self.news = news
-        self.patient = patient
+        self.on_ready = on_ready
+        self.unbounded_lag = unbounded_lag
         self.lagging: Lagging | None = None
         self._subscriptions: dict[str, Subscription] = {}
         self._sent: dict[Topic, int] = {}  # the next offset to hand out
@@ -73,8 +76,8 @@ class Feed:
             Topic, list[Batch]
         ] = {}  # what was read, and comes after something still to be read
         # Topics that are damaged: where, and what was skipped of them then.
-        self._aside: dict[Topic, tuple[int, tuple[tuple[int, int], ...]]] | None = None
-        self._untold: list[StoreDamaged] | None = None
+        self._damaged: dict[Topic, tuple[int, tuple[tuple[int, int], ...]]] | None = None
+        self._unreported: list[StoreDamaged] | None = None
         self._joining = 0  # subscriptions of which not all topics are looked at yet
         self._asked = False  # meanwhile, for what there is to take
 
@@ -87,11 +90,11 @@ class Feed:
                 self._join(subscription)
 
     def subscribe(
-        self, filter_: str, *, durable: bool, lasting: bool = False, last_of: str | None = None
+        self, filter_: str, *, durable: bool, persistent: bool = False, last_of: str | None = None
     ) -> Subscription:
         """Make or change the subscription, and hand out what it has not acknowledged. `last_of` is a topic whose last
         message, if it holds one, is handed out again."""
-        subscription = self._broker.subscribe(self.client, filter_, durable=durable, lasting=lasting)
+        subscription = self._broker.subscribe(self.client, filter_, durable=durable, persistent=persistent)
         if self._subscriptions.get(filter_) is not subscription:
             self._join(subscription)
         topic = self._broker.topics.get(last_of) if last_of is not None else None
@@ -101,10 +104,10 @@ class Feed:
 
     def _join(self, subscription: Subscription) -> None:
         self._subscriptions[subscription.filter] = subscription
-        self._broker.attend(subscription)
+        self._broker.registry.reattach(subscription)
         self._broker.watch(subscription, self._wake)
         self._joining += 1
-        self._broker.portions.do(self._look_at(subscription, list(subscription.cursors)))
+        self._broker.registry.portions.do(self._look_at(subscription, list(subscription.cursors)))
 
     def _look_at(self, subscription: Subscription, topics: Iterable[Topic]) -> Iterator[None]:
         """Nothing is handed out until all of them are looked at: what comes first may be in the last."""
@@ -120,7 +123,7 @@ class Feed:
         self._joining -= 1
         if not self._joining and (self._ready or self._asked):
             self._asked = False
-            self.news()
+            self.on_ready()
 
     @property
     def joining(self) -> bool:
@@ -148,12 +151,12 @@ class Feed:
         if subscription is not None:
             del self._subscriptions[filter_]
             self._broker.unwatch(subscription, self._wake)
-        self._broker.portions.do(self._forget(topics))
+        self._broker.registry.portions.do(self._forget(topics))
 
     def _forget(self, topics: Iterable[Topic]) -> Iterator[None]:
         for topic in topics:
             if not self._covering(topic):
-                for known in (self._sent, self._ready, self._ahead, self._aside or {}):
+                for known in (self._sent, self._ready, self._ahead, self._damaged or {}):
                     known.pop(topic, None)
             yield
 
@@ -173,8 +176,8 @@ class Feed:
         self._subscriptions.clear()
         self._ready.clear()
         self._ahead.clear()
-        # Both know the feed: they would keep each other until cycles are looked for.
-        self.news = _nobody
+        # Both know the consumer: they would keep each other until cycles are looked for.
+        self.on_ready = _nobody
         self.lagging = None
 
     # --- handing out
@@ -183,21 +186,21 @@ class Feed:
         sent = self._sent.get(topic)
         if sent is None:
             sent = self._sent[topic] = self._floor(topic)
-        if self._aside and topic in self._aside:
-            if self._aside[topic] == (self._wanted(topic)[0], topic.skipped):
+        if self._damaged and topic in self._damaged:
+            if self._damaged[topic] == (self._wanted(topic)[0], topic.skipped):
                 return  # it is damaged there still
-            del self._aside[topic]
+            del self._damaged[topic]
         if not self._ready and not self._joining:
             self._ready[topic] = None
-            self.news()
+            self.on_ready()
         else:
             self._ready[topic] = None
-        if topic.visible - sent > self._broker.limits.lag and self.lagging is None:
+        if topic.visible - sent > self._broker.registry.limits.max_lag and self.lagging is None:
             # What was handed out for a subscription that has ended says nothing of one that came after it.
             sent = self._sent[topic] = max(sent, self._floor(topic))
-            if self.patient:
+            if self.unbounded_lag:
                 self._broker.collector.dirty.add(topic)  # no more than that is held for it
-            elif topic.visible - sent > self._broker.limits.lag:
+            elif topic.visible - sent > self._broker.registry.limits.max_lag:
                 self._check_lag(topic, topic.visible - sent)
 
     def _floor(self, topic: Topic) -> int:
@@ -210,9 +213,9 @@ class Feed:
             return
         self.lagging = Lagging(
             f"Client {self.client!r} is {lag} messages behind on {topic.name!r}; a live subscription may be "
-            f"{self._broker.limits.lag} behind (limits.max_lag)."
+            f"{self._broker.registry.limits.max_lag} behind (limits.max_lag)."
         )
-        self.news()
+        self.on_ready()
 
     def _overtaken(self, topic: Topic, start: int) -> Lagging:
         self.lagging = Lagging(
@@ -233,7 +236,7 @@ class Feed:
     @property
     def ready(self) -> bool:
         """True where there may be something to take."""
-        return not self._joining and bool(self._ready or self._untold)
+        return not self._joining and bool(self._ready or self._unreported)
 
     def take(self, size: int, overhead: int = 0) -> list[Batch] | None:
         """Messages of about `size` bytes, where each takes `overhead` bytes beside its payload. Nothing where there is
@@ -257,7 +260,7 @@ class Feed:
             if len(self._ready) == 1:
                 return self._handed_out(topic, start, stop, batches)
             self._keep(topic, stop, batches)
-        return None if self._untold else self._in_turn(self._broker.visible_position)
+        return None if self._unreported else self._in_turn(self._broker.log.visible_position)
 
     async def read(self, size: int, overhead: int = 0) -> list[Batch]:
         """The same, from the store where necessary."""
@@ -267,7 +270,7 @@ class Feed:
             self._asked = True
             return []
         # What is committed while the topics are read one after the other comes after all that was there before.
-        limit = self._broker.visible_position
+        limit = self._broker.log.visible_position
         share = self._share(size, overhead)
         async for topic in in_portions(list(self._ready)):
             if topic not in self._ahead:
@@ -282,15 +285,15 @@ class Feed:
                     return []  # a subscription came or went meanwhile: begin again
                 self._keep(topic, stop, batches)
         found = await self._in_portions(limit)
-        if not found and self._untold:
-            raise self._untold.pop()
+        if not found and self._unreported:
+            raise self._unreported.pop()
         return found
 
     def _set_aside(self, topic: Topic, start: int, error: StoreDamaged) -> None:
         self._ready.pop(topic, None)
-        self._aside = self._aside or {}
-        self._aside[topic] = start, topic.skipped
-        self._untold = [*(self._untold or ()), error]
+        self._damaged = self._damaged or {}
+        self._damaged[topic] = start, topic.skipped
+        self._unreported = [*(self._unreported or ()), error]
 
     def _share(self, size: int, overhead: int) -> int:
         """How much to read of each topic. Not less than a few messages: each reading is an effort, and what is not
@@ -308,7 +311,7 @@ class Feed:
         floor = cursors[0].floor if len(cursors) == 1 else min([cursor.floor for cursor in cursors])
         start = max(self._sent.get(topic, 0), floor)
         if start < topic.first:
-            if self.patient and not self.durable:
+            if self.unbounded_lag and not self.durable:
                 raise self._overtaken(topic, start)
             start = topic.first
         if len(cursors) == 1 and cursors[0].gaps:
@@ -364,7 +367,7 @@ class Feed:
                 self._broker.ack_surely(subscription, topic, start, stop)
 
     def spans(self, batches: Sequence[Batch]) -> list[Span]:
-        """What `done` will be told of these batches, of which there is at least one."""
+        """What to give to `done` for these batches, of which there is at least one."""
         topics = self._broker.topics
         spans: list[Span] = []
         name, start, stop = "", 0, 0

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 from stafeta import __version__
 from stafeta.broker import Broker, Subscription, Topic, overview
-from stafeta.broker.portions import in_portions
 from stafeta.doors.zeromq.codec import (
     Ack,
     Clients,
@@ -30,16 +29,14 @@ from stafeta.doors.zeromq.codec import (
     Watch,
 )
 from stafeta.doors.zeromq.json_dialect import listed, ready, stats, stored_sequence, watched
-from stafeta.doors.zeromq.watchers import PREFIX, Watchers
+from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import InvalidClient, NoSuchOffset, OutOfSequence, StafetaError, StoreDamaged
-from stafeta.names import COUNTER_PREFIX, FLIGHT_PREFIX, check_client
+from stafeta.names import PREFIXES, check_client
 
 MAX_SIZE = 1 << 20
 PORTION = 1000  # messages or ids of one request, before others get their turn
 GROUP = 128 << 10  # bytes in a group, after which the next portion waits for another one
 PORTION_SIZE = 64 << 10  # bytes of messages that are looked through together
-# What ids begin with at the broker that are not of this door's clients, or not as they send them.
-OTHERS = (COUNTER_PREFIX, FLIGHT_PREFIX, PREFIX, "devices/", "flights/", "frames/")
 # What reads, waits, or looks at all that there is.
 LOOKING = Get | Topics | Skip | Wait | Watch | Read | Stats | Clients | Subscriptions
 
@@ -64,8 +61,8 @@ def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> byte
             _check_own(client)
             subscription = broker.subscribe(client, filter_)
             # Of what the reply waits for too: the subscription may have it behind it.
-            known = None if mark is None else broker.runs.mark(broker.commits.position - 1)
-            return dialect.subscribed(_behind(subscription), known)
+            known = None if mark is None else broker.mark(broker.next_position - 1)
+            return dialect.subscribed(subscription.last_done, known)
         case Unsubscribe(client, filter_):
             _check_own(client)
             broker.unsubscribe(client, filter_)
@@ -93,7 +90,7 @@ def takes_time(broker: Broker, request: Request) -> bool:
     if isinstance(request, Put):  # first, since it is most of them
         return False
     if isinstance(request, Subscribe | Get | Ack) and request.mark:
-        broker.runs.check(request.mark)
+        broker.check_mark(request.mark)
     match request:
         case _ if isinstance(request, LOOKING):
             return True
@@ -141,10 +138,10 @@ async def act_in_portions(
         await broker.skip(request.topic, request.first, request.last + 1)
         return dialect.done()
     assert isinstance(request, Get)
-    delivery = await (_wait if request.wait else _deliver)(broker, request, size)
+    fetched = await (_wait if request.wait else _deliver)(broker, request, size)
     if request.mark is not None:
-        delivery = delivery._replace(mark=broker.runs.mark(broker.visible_position - 1))
-    return dialect.messages(request, delivery, size)
+        fetched = fetched._replace(mark=broker.mark(broker.visible_position - 1))
+    return dialect.messages(request, fetched, size)
 
 
 class Portions:
@@ -152,28 +149,28 @@ class Portions:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._receipts: list[asyncio.Future[None]] = []
+        self._commits: list[asyncio.Future[None]] = []
 
     async def others_turn(self) -> None:
         """Call after each portion. Raises why one could not be stored.
 
         Whatever joins a group waits for all of it: what is large does not let one grow beyond a few milliseconds."""
         broker = self._broker
-        receipt = broker.receipt()
-        if not self._receipts or self._receipts[-1] is not receipt:
-            self._receipts.append(receipt)
-        if broker.commits.pending.size > GROUP:
-            await asyncio.wait([receipt])
+        commit = broker.commit()
+        if not self._commits or self._commits[-1] is not commit:
+            self._commits.append(commit)
+        if broker.group.size > GROUP:
+            await asyncio.wait([commit])
         else:
             await asyncio.sleep(0)
-        while self._receipts and self._receipts[0].done():
-            self._receipts.pop(0).result()
+        while self._commits and self._commits[0].done():
+            self._commits.pop(0).result()
 
     async def durable(self) -> None:
         """Returns when all of them are."""
-        for receipt in self._receipts:
-            await asyncio.wait([receipt])
-            receipt.result()
+        for commit in self._commits:
+            await asyncio.wait([commit])
+            commit.result()
 
 
 async def _put_in_portions(broker: Broker, request: PutSequence, source: str) -> bytes:
@@ -219,7 +216,7 @@ def _check_producer(client: str) -> None:
 
 
 def _check_own(client: str) -> None:
-    if client.startswith(OTHERS):
+    if client.startswith(PREFIXES):
         raise InvalidClient(f"The client id {client!r:.80} is a client's of another door; choose another.")
 
 
@@ -227,17 +224,9 @@ def _aim(broker: Broker, client: str, filter_: str) -> tuple[Subscription, Topic
     """The subscription, and the one topic that is meant, or None for all that a filter matches."""
     _check_own(client)
     subscription = broker.subscription(client, filter_)
-    if subscription.wide and filter_ == subscription.filter:
+    if subscription.wildcard and filter_ == subscription.filter:
         return subscription, None
     return subscription, broker.topic(filter_)
-
-
-def _behind(subscription: Subscription) -> int:
-    """The last id that a subscription has behind it: an offset, or for a filter a position."""
-    if not subscription.wide:
-        (cursor,) = subscription.cursors.values()
-        return cursor.floor - 1
-    return subscription.start
 
 
 async def _deliver(broker: Broker, request: Get, size: int) -> FetchResult:
@@ -246,13 +235,13 @@ async def _deliver(broker: Broker, request: Get, size: int) -> FetchResult:
     if topic is None:
         if after is not None:
             await _ack_positions(broker, subscription, Ack(request.client, request.filter, None, after))
-        topics = list(subscription.cursors)
-        return FetchResult(await broker.fetch(subscription, topics, size, in_turn=after is not None), True)
+        batches = await broker.fetch(subscription, None, size, in_turn=after is not None)
+        return FetchResult(batches, by_position=True)
     if after is None:
-        return FetchResult(await broker.fetch(subscription, [topic], size), False)
+        return FetchResult(await broker.fetch(subscription, [topic], size), by_position=False)
     broker.check_offset(topic, after)
     broker.ack(subscription, topic, 0, after + 1)
-    broker.receipt()
+    broker.commit()
     if request.limit is not None:
         return FetchResult(await broker.fetch(subscription, [topic], size), by_position=False)
     # Whoever says n has n, whatever was acknowledged in its name since.
@@ -269,14 +258,16 @@ async def _read(broker: Broker, request: Read, size: int) -> FetchResult:
 async def _ready(broker: Broker, request: Wait) -> list[str]:
     """The filters that have something for the client, as soon as there are any."""
     aims = {filter_: _aim(broker, request.client, filter_) for filter_ in request.filters}
-    news = asyncio.Event()
+    wakeup = asyncio.Event()
 
     def wake(topic: Topic) -> None:
-        news.set()
+        wakeup.set()
 
     async def found() -> list[str]:
         return [
-            filter_ for filter_, (subscription, one) in aims.items() if await _has_pending(subscription, one)
+            filter_
+            for filter_, (subscription, one) in aims.items()
+            if await broker.has_pending(subscription, one)
         ]
 
     for subscription, _ in aims.values():
@@ -284,8 +275,8 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
     try:
         async with asyncio.timeout(request.wait or None):
             while not (filters := await found()) and request.wait:
-                await news.wait()
-                news.clear()
+                await wakeup.wait()
+                wakeup.clear()
         return filters
     except TimeoutError:
         return []
@@ -294,31 +285,23 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
             broker.unwatch(subscription, wake)
 
 
-async def _has_pending(subscription: Subscription, one: Topic | None) -> bool:
-    async for topic in in_portions(list(subscription.cursors) if one is None else [one]):
-        cursor = subscription.cursors.get(topic)
-        if cursor is not None and cursor.next_pending(topic.first, topic.visible) is not None:
-            return True
-    return False
-
-
 async def _wait(broker: Broker, request: Get, size: int) -> FetchResult:
     """Until there is something to deliver, or the time is over."""
     subscription, _ = _aim(broker, request.client, request.filter)
-    news = asyncio.Event()
+    wakeup = asyncio.Event()
 
     def wake(topic: Topic) -> None:
-        news.set()
+        wakeup.set()
 
     broker.watch(subscription, wake)  # first: more may come while it is looked for
     try:
-        delivery = await _deliver(broker, request, size)
+        fetched = await _deliver(broker, request, size)
         async with asyncio.timeout(request.wait):
-            while not delivery.batches:
-                await news.wait()
-                news.clear()
-                delivery = await _deliver(broker, request, size)
-        return delivery
+            while not fetched.batches:
+                await wakeup.wait()
+                wakeup.clear()
+                fetched = await _deliver(broker, request, size)
+        return fetched
     except TimeoutError:
         return FetchResult([], False)
     finally:
@@ -331,21 +314,16 @@ async def _ack_positions(broker: Broker, subscription: Subscription, request: Ac
     last = wanted[-1] if wanted else 0
     if request.up_to is not None:
         last = request.up_to
-    if last >= broker.commits.position:
-        raise NoSuchOffset(
-            f"No message has the position {last} yet; the last is {broker.commits.position - 1}."
-        )
+    if last >= broker.next_position:
+        raise NoSuchOffset(f"No message has the position {last} yet; the last is {broker.next_position - 1}.")
     portions = Portions(broker)
-    async for topic in in_portions(list(subscription.cursors)):
-        cursor = subscription.cursors.get(topic)
-        if cursor is None or cursor.floor >= topic.visible:
-            continue
+    async for topic, floor in broker.unacknowledged(subscription):
         if request.up_to is not None:
-            end = await broker.offset_at(topic, last + 1, cursor.floor)
+            end = await broker.offset_at(topic, last + 1, floor)
             broker.ack(subscription, topic, 0, end)
             await portions.others_turn()
         else:
-            await _ack_single_positions(broker, subscription, topic, cursor.floor, wanted, portions)
+            await _ack_single_positions(broker, subscription, topic, floor, wanted, portions)
     await portions.durable()
 
 

@@ -1,0 +1,88 @@
+"""Doors call the broker's methods: nobody outside `broker/` reaches into its parts."""
+
+import ast
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stafeta
+from stafeta.broker import Broker
+from stafeta.store.memory import MemoryStore
+from tests.test_imports import imports, within
+
+ROOT = Path(stafeta.__file__).parent
+# What topics and subscriptions have for the parts alone.
+WITHIN = {"cursors", "subscribers", "watchers"}
+# What doors import of the broker beside the package's own names.
+OFFERED = {"stafeta.broker.consumer", "stafeta.broker.overview", "stafeta.broker.portions"}
+
+
+async def parts() -> set[str]:
+    """The attributes of a broker that are parts of it, and not methods or values."""
+    broker = await Broker.open(MemoryStore())
+    await broker.close()
+    return {name for name, value in vars(broker).items() if within(type(value).__module__, {"stafeta"})}
+
+
+def reached(source: str, parts: set[str]) -> Iterator[str]:
+    """What a module reaches of a broker's parts."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            of_broker = name.endswith("broker") and (node.attr in parts or node.attr.startswith("_"))
+            of_part = name in parts - {"log"} or (name in ("topic", "subscription") and node.attr in WITHIN)
+            if of_broker or of_part:
+                yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("folder", ["doors", "server.py"])
+def test_doors_and_the_server_do_not_reach_the_parts_of_the_broker(folder: str) -> None:
+    known = asyncio.run(parts())
+    assert {"commits", "staging", "registry", "collector"} <= known
+    where = ROOT / folder
+    wrong = [
+        f"{path.relative_to(ROOT)}, {found}"
+        for path in ([where] if where.is_file() else where.rglob("*.py"))
+        for found in reached(path.read_text(encoding="utf-8"), known)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "self.broker.commits.fill = more",
+        "door.broker.staging.begin('p')",
+        "self._broker._store.sweep()",
+        "for one in topic.cursors(): pass",
+        "list(subscription.cursors)",
+        "registry = broker.registry",
+        "registry.topics",
+    ],
+)
+def test_reaching_a_part_is_noticed(wrong: str) -> None:
+    assert list(reached(wrong, asyncio.run(parts())))
+
+
+def test_doors_import_only_what_the_broker_offers() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (ROOT / "doors").rglob("*.py")
+        for name in imports(path)
+        if within(name, {"stafeta.broker"}) and name.count(".") > 2 and not within(name, OFFERED)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("folder", ["pipeline", "cli", "bench", "clients", "config"])
+def test_nobody_else_has_a_broker_to_reach_into(folder: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (ROOT / folder).rglob("*.py")
+        for name in imports(path)
+        if within(name, {"stafeta.broker"})
+    ]
+    assert not wrong
