@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from stafeta.clients.flight.transaction import Transaction
+from stafeta.clients.flight.producer import Transaction
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import replay
 from stafeta.pipeline.jobs.replaying.plan import PlanStore

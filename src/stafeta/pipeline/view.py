@@ -23,7 +23,7 @@ from stafeta.pipeline.lake.tables import TABLES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from stafeta.clients.flight.listing import TopicInfo
+    from stafeta.clients.flight.connection import TopicInfo
     from stafeta.config import Config
 
 COLUMNS: Final = (*TABLES["messages"].names, "text")

@@ -11,33 +11,28 @@ from typing import Any, Self
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta.clients.flight.address import ADDRESS
+from stafeta.addresses import FLIGHT
 from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
-from stafeta.clients.flight.channel import log, spawn
+from stafeta.clients.flight.channel import Tls, log, spawn
 from stafeta.clients.flight.connection import (
     BATCH_ROWS,
     LINGER,
     MAX_MEMORY,
     Connection,
-    check_start,
-    portions,
-)
-from stafeta.clients.flight.data import Data
-from stafeta.clients.flight.listing import (
     SubscriptionInfo,
     TopicInfo,
+    check_start,
     floors,
+    portions,
     subscription_infos,
     topic_infos,
 )
-from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
-from stafeta.clients.flight.publisher import Published
+from stafeta.clients.flight.data import Data
+from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer, Published, begun
 from stafeta.clients.flight.read_position import ReadPosition, StartOffset
 from stafeta.clients.flight.signals import left
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Subscription
-from stafeta.clients.flight.tls import Tls
-from stafeta.clients.flight.transaction import begun
 from stafeta.errors import StafetaError
 
 
@@ -46,7 +41,7 @@ class connect_async:  # noqa: N801 - it is called as a function is
 
     def __init__(
         self,
-        address: str = ADDRESS,
+        address: str = FLIGHT,
         *,
         timeout: float = 30.0,
         token: str | None = None,
@@ -84,7 +79,7 @@ class AsyncConnection:
 
     def __init__(
         self,
-        address: str = ADDRESS,
+        address: str = FLIGHT,
         *,
         timeout: float = 30.0,
         token: str | None = None,

@@ -7,9 +7,8 @@ from typing import Any, Generic, Self, TypeVar
 
 from stafeta.clients.flight.channel import log, spawn
 from stafeta.clients.flight.data import Data, batches
-from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
+from stafeta.clients.flight.producer import EXIT_TIMEOUT, PART, Producer, Transaction
 from stafeta.clients.flight.subscription import Received, Subscription
-from stafeta.clients.flight.transaction import PART, Transaction
 from stafeta.errors import StafetaError
 
 _T = TypeVar("_T", bound=Producer | Subscription)

@@ -13,16 +13,15 @@ from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from stafeta.clients.flight.address import ADDRESS, checked
+from stafeta.addresses import FLIGHT, read_flight
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.message import Kind
 from stafeta.names import check_client, check_filter, check_name, matcher
 from stafeta.units import parse_count, parse_duration
 
 if TYPE_CHECKING:
-    from stafeta.clients.flight.channel import Channel
+    from stafeta.clients.flight.channel import Channel, Tls
     from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.tls import Tls
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 Offset: TypeAlias = int | Edge
@@ -48,7 +47,7 @@ _SPARKS_OWN: Final = {"checkpointlocation", "queryname"}
 class Address:
     """Where the broker is, and who asks."""
 
-    broker: str = ADDRESS
+    broker: str = FLIGHT
     timeout: float = 120.0
     token: str | None = field(default=None, repr=False)
     roots: str | None = None
@@ -71,7 +70,7 @@ class Address:
     def _tls(self) -> "Tls | None":
         if not (self.roots or self.certificate or self.key or self.hostname):
             return None
-        from stafeta.clients.flight.tls import Tls
+        from stafeta.clients.flight.channel import Tls
 
         return Tls(self.roots, self.certificate, self.key, self.hostname)
 
@@ -250,7 +249,7 @@ def _offset(topic: str, place: object) -> Offset:
 
 def _address(given: _Given) -> Address:
     return Address(
-        given.take("broker", checked, Address.broker),
+        given.take("broker", read_flight, Address.broker),
         given.take("timeout", _timeout, Address.timeout),
         given.take("token", str),
         given.take("tlsRoots", str),

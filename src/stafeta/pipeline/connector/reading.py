@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from stafeta.clients.flight.channel import Channel, Pauses, spawn
-from stafeta.clients.flight.error_mapping import LATE, TROUBLE, may_pass, translated
+from stafeta.clients.flight.channel import LATE, TROUBLE, Channel, Pauses, may_pass, spawn, translated
 from stafeta.columns import Repeats, counting
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
 from stafeta.pipeline.connector.columns import STORED, needed

@@ -38,8 +38,7 @@ from stafeta.pipeline.spark_log import Checkpoint
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.listing import TopicInfo
+    from stafeta.clients.flight.connection import Connection, TopicInfo
 
 _REST: Final = 0.05  # seconds
 Offsets: TypeAlias = dict[str, Any]

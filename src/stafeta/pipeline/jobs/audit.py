@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.listing import SubscriptionInfo, TopicInfo
+    from stafeta.clients.flight.connection import Connection, SubscriptionInfo, TopicInfo
     from stafeta.config import Config
     from stafeta.pipeline.lake import Lake
 
