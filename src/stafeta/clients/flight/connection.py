@@ -5,8 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -15,9 +14,10 @@ from pyarrow import flight
 
 from stafeta.addresses import FLIGHT
 from stafeta.clients import forks
+from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
 from stafeta.clients.flight.channel import Channel, Tls, log
 from stafeta.clients.flight.data import Data
-from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer, Published, Publisher, Transaction, begun
+from stafeta.clients.flight.producer import Producer, Published, Publisher, Transaction, begun
 from stafeta.clients.flight.read_position import ReadPosition, StartOffset
 from stafeta.clients.flight.rows import Rows
 from stafeta.clients.flight.signals import left
@@ -73,7 +73,7 @@ def connect(
     return connection
 
 
-class Connection:
+class Connection(Finishing):
     """A way to a broker, for any number of threads. Whatever breaks on it is mended, and tried again."""
 
     def __init__(
@@ -252,19 +252,14 @@ class Connection:
         if errors:
             raise errors[0]
 
-    def __enter__(self) -> Self:
-        return self
+    def _complete(self) -> None:
+        self.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close(min(EXIT_TIMEOUT, self._channel.timeout))
-        except StafetaError as second:
-            log.warning("%s: not everything was sent: %s", self.address, second)
+    def _abandon(self) -> None:
+        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("%s: not everything was sent: %s", self.address, error)
 
     def __del__(self) -> None:
         if hasattr(self, "_publisher") and not forks.is_forked() and not self._channel.closed.is_set():

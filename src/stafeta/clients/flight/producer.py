@@ -4,11 +4,11 @@ sends through; and transactions, whose messages become visible together, and onc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from uuid import uuid4
 
 from stafeta.clients import forks
+from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
 from stafeta.clients.flight.batching import PublishRequest
 from stafeta.clients.flight.channel import Channel, log
 from stafeta.clients.flight.data import Data, batches, by_topic
@@ -17,11 +17,10 @@ from stafeta.clients.flight.sender import Sender
 from stafeta.clients.flight.signals import Waiting
 from stafeta.errors import InvalidMessage, StafetaError
 
-EXIT_TIMEOUT: Final = 2.0  # seconds that one waits at most when leaving because of an error
 PART: Final = "main"
 
 
-class Producer:
+class Producer(Finishing):
     """Sends messages to one topic, each stored once, in the order in which they were given.
 
     Made by `Connection.producer`. What it is given it keeps until the broker has it on disk, and sends again as often
@@ -96,19 +95,14 @@ class Producer:
         """How many messages of a producer of this name the broker has stored on this topic, ever."""
         return self._base + self._rows.request.acknowledged
 
-    def __enter__(self) -> Self:
-        return self
+    def _complete(self) -> None:
+        self.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close(min(EXIT_TIMEOUT, self._channel.timeout))
-        except StafetaError as second:
-            log.warning("%s: %d rows have no answer: %s", self.topic, self.sent - self.acknowledged, second)
+    def _abandon(self) -> None:
+        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("%s: %d rows have no answer: %s", self.topic, self.sent - self.acknowledged, error)
 
     # --- what the asyncio twin needs too
 
@@ -201,7 +195,7 @@ class Publisher:
             self._sender.close()
 
 
-class Transaction:
+class Transaction(Finishing):
     """Made by `Connection.transaction`. What is written is durable, but seen by nobody until `commit`.
 
     `with` commits in the end, and aborts where it is left by an error. A producer commits its transactions in order, by
@@ -253,19 +247,14 @@ class Transaction:
         """Drop everything."""
         self._aborting().result()
 
-    def __enter__(self) -> Self:
-        return self
+    def _complete(self) -> None:
+        self.commit()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.commit()
-            return
-        try:
-            self.abort()
-        except StafetaError as second:
-            log.warning("%s: transaction %d was not aborted: %s", self.producer, self.counter, second)
+    def _abandon(self) -> None:
+        self.abort()
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("%s: transaction %d was not aborted: %s", self.producer, self.counter, error)
 
     def _sender(self, part: str) -> Sender:
         if part not in self._senders:

@@ -4,14 +4,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from stafeta.clients import forks
+from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
 from stafeta.clients.flight.channel import Channel, log
-from stafeta.clients.flight.producer import EXIT_TIMEOUT
 from stafeta.clients.flight.read_position import COLUMNS
 from stafeta.clients.flight.signals import Signal, Waiting
 from stafeta.clients.flight.stream_reader import StreamReader
@@ -220,7 +219,7 @@ def _ends(topics: Any, offsets: Any) -> Iterator[tuple[str, int, int]]:
         start = stop
 
 
-class Subscription:
+class Subscription(Finishing):
     """The messages of a topic, or of all topics that match a filter, as they come. Made by `Connection.subscribe`.
 
     With a name it is durable: it goes on where it was, also after a restart of the program or the broker, and gives
@@ -275,19 +274,14 @@ class Subscription:
         finally:
             self._end()
 
-    def __enter__(self) -> Self:
-        return self
+    def _complete(self) -> None:
+        self.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close(min(EXIT_TIMEOUT, self._channel.timeout))
-        except StafetaError as second:
-            log.warning("%s: some acknowledgements have no answer: %s", self.filter, second)
+    def _abandon(self) -> None:
+        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("%s: some acknowledgements have no answer: %s", self.filter, error)
 
     def _next(self) -> Waiting[Received | None]:
         if self._closed:
