@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from stafeta import errors
-from stafeta.bench.broker import environment
 from stafeta.bench.plan import Plan
 from stafeta.clients.closing import Closing
 from stafeta.errors import NoReply, StafetaError
+from stafeta.testing.broker import plain_environment
 
 _POLL_INTERVAL: Final = 0.2  # seconds between two looks at something else than what the workers say
 _EXIT_TIMEOUT: Final = 30.0  # seconds to end a subscription and leave
@@ -34,7 +34,7 @@ class Worker:
             [sys.executable, "-m", "stafeta.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment(),
+            env=plain_environment(),
             bufsize=0,
             process_group=0,  # Ctrl-C is for the one who measures, who ends the workers
         )
