@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from stafeta.pipeline.jobs.auditing import blocks, offsets
 from stafeta.pipeline.jobs.auditing.blocks import Bounds, ranges_of
 from stafeta.pipeline.jobs.auditing.findings import Tally
-from stafeta.pipeline.lake.ranges import union, without
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.ranges import union, without
 
 BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 EVERYTHING = (1, 301)

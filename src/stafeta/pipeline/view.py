@@ -17,8 +17,8 @@ from stafeta.errors import ConfigError
 from stafeta.names import filters_of, matcher, pattern_of
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
-from stafeta.pipeline.lake.ranges import Ranges, first_missing, without
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.ranges import Ranges, first_missing, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -21,9 +21,9 @@ from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, h
 from stafeta.pipeline.jobs.archiving.starts import Plan, plan, sentence
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.files import joined
-from stafeta.pipeline.lake.ranges import count, united
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.unused import sweep_now_and_then
+from stafeta.ranges import count, united
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

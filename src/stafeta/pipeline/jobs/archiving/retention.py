@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from stafeta.pipeline import checkpoint
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import known_in
-from stafeta.pipeline.lake.ranges import first_missing
+from stafeta.ranges import first_missing
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

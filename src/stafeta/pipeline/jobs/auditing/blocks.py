@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as sf
 
-from stafeta.pipeline.lake.ranges import first_missing
+from stafeta.ranges import first_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

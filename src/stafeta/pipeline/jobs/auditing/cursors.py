@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from stafeta.names import matcher
 from stafeta.pipeline.jobs.auditing.findings import Finding, Ranges
-from stafeta.pipeline.lake.ranges import without
+from stafeta.ranges import without
 
 if TYPE_CHECKING:
     from stafeta.clients.flight.connection import CursorInfo, SubscriptionInfo

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from stafeta.pipeline.lake.ranges import union
+from stafeta.ranges import union
 
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 """Offsets, from the first up to, not including, the second of each pair."""

@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 from stafeta.errors import ConfigError
 from stafeta.pipeline import checkpoint
 from stafeta.pipeline.jobs.replaying.request import TOPIC, Request
+from stafeta.ranges import within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -119,14 +120,8 @@ def ranges_of(
     """What of the archived offsets is asked for."""
     chosen = {}
     for topic, runs in archived.items():
-        if request.wants(topic):
-            low, high = request.from_offset, request.to_offset
-            cut = [
-                (start if low is None else max(start, low), stop if high is None else min(stop, high))
-                for start, stop in runs
-            ]
-            if left := [(start, stop) for start, stop in cut if start < stop]:
-                chosen[topic] = left
+        if request.wants(topic) and (left := within(runs, request.from_offset, request.to_offset)):
+            chosen[topic] = left
     return chosen
 
 
