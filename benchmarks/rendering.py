@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from benchmarks.results import Bar, Result, Row, Table, Value
+from stafeta import tables
 
 _END = "<!-- end -->"
 _PLACE = re.compile(r"^<!-- measured: (\w+) -->$", re.MULTILINE)
@@ -19,15 +20,9 @@ def text(name: str, result: Result) -> str:
     parts = []
     for table in result.tables:
         headings, *rows = _cells(table)
-        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-        numeric = _numeric(table)
-        lines = [
-            "  ".join(
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(line, widths, numeric, strict=True)
-            ).rstrip()
-            for line in (headings, ["-" * width for width in widths], *rows)
-        ]
+        sides = "".join("<>"[right] for right in _numeric(table))
+        rules = ["-" * max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        lines = tables.lines([headings, rules, *rows], sides)
         parts.append("\n".join([f"{name}: {table.title}", "", *lines, "", _wrapped(table.note)]))
     return "\n\n".join([*parts, _wrapped(_machine(result))])
 

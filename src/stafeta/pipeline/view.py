@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as sf
 
 from stafeta.errors import ConfigError
+from stafeta.message import COLUMNS as OF_A_MESSAGE
 from stafeta.names import filters_of, matcher, pattern_of
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from stafeta.config import Config
 
 COLUMNS: Final = (*TABLES["messages"].names, "text")
-READINGS: Final = ("topic", "offset", "timestamp", "producer", "source", "kind", "number", "decimal")
+READINGS: Final = (*OF_A_MESSAGE[:-1], "number", "decimal")
 NUMBERS: Final = ("int", "short_real", "float")
 _FITTING: Final = r"^-?0*[0-9]{1,20}(\.[0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
 

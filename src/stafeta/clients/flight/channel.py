@@ -34,6 +34,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from stafeta import addresses, errors
+from stafeta.backoff import Backoff
 from stafeta.clients import forks
 from stafeta.errors import (
     ConfigError,
@@ -138,19 +139,11 @@ class Tls:
         return found
 
 
-class Pauses:
+class Pauses(Backoff):
     """How long to wait before the next try: 0.1 s, doubled with each one up to 2 s."""
 
     def __init__(self) -> None:
-        self._next = _FIRST_PAUSE
-
-    def longer(self) -> float:
-        pause = self._next
-        self._next = min(pause * 2, _LONGEST_PAUSE)
-        return pause
-
-    def reset(self) -> None:
-        self._next = _FIRST_PAUSE
+        super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
 
 
 class Channel:

@@ -11,10 +11,10 @@ import pyarrow as pa
 from stafeta.clients import forks
 from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
 from stafeta.clients.flight.channel import Channel, log
-from stafeta.clients.flight.read_position import COLUMNS
 from stafeta.clients.flight.signals import Signal, Waiting
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.errors import DataLoss, Disconnected, NoReply, StafetaError
+from stafeta.message import COLUMNS
 
 Ranges = dict[str, list[list[int]]]
 

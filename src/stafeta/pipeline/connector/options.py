@@ -8,11 +8,11 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from stafeta import times
 from stafeta.addresses import FLIGHT, read_flight
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.message import Kind
@@ -29,7 +29,6 @@ NEW_TOPICS: Final = "new topics"
 LOOKED: Final = "looked at"
 """Keys of a stream's offsets, beside the topics: they have a space in them, which no topic has."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FOR_BATCH: Final = ("endingOffsets", "endingTimestamp", "pushdown")
 _FOR_STREAMS: Final = (
     "durable",
@@ -119,14 +118,14 @@ class ReadOptions:
         filters = given.take("subscribe", _filters, ())
         start = StartOffset(
             given.take("startingOffsets", _offsets, "latest" if streaming else "earliest"),
-            given.take("startingTimestamp", _time),
+            given.take("startingTimestamp", times.parse),
         )
         reading = cls(
             address,
             filters,
             start,
             StartOffset(
-                given.take("endingOffsets", _offsets, "latest"), given.take("endingTimestamp", _time)
+                given.take("endingOffsets", _offsets, "latest"), given.take("endingTimestamp", times.parse)
             ),
             given.take("maxOffsetsPerTrigger", _positive),
             given.take("minOffsetsPerTrigger", _positive),
@@ -269,21 +268,6 @@ def _offsets(text: str) -> Edge | dict[str, Offset]:
         raise ConfigError(
             f"{text!r} is neither 'earliest' nor 'latest' nor offsets by topic, such as {{\"upb/hall\": 23}}."
         ) from None
-
-
-def _time(text: str) -> int:
-    plain = text.strip()
-    if plain.removeprefix("-").isdecimal():
-        return int(plain) * 1000
-    try:
-        time = datetime.fromisoformat(plain)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise ConfigError(
-            f"{text!r} is no time; write milliseconds since 1970, or ISO 8601 with a zone: 2026-11-16T08:00:00Z."
-        )
-    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _names(text: str) -> tuple[str, ...]:
