@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from benchmarks.results import Bar, Result, Row, Table, Value
-from stafeta import tables
+from stafeta import text_tables
 
 _END = "<!-- end -->"
 _PLACE = re.compile(r"^<!-- measured: (\w+) -->$", re.MULTILINE)
@@ -22,7 +22,7 @@ def text(name: str, result: Result) -> str:
         headings, *rows = _cells(table)
         sides = "".join("<>"[right] for right in _numeric(table))
         rules = ["-" * max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-        lines = tables.lines([headings, rules, *rows], sides)
+        lines = text_tables.lines([headings, rules, *rows], sides)
         parts.append("\n".join([f"{name}: {table.title}", "", *lines, "", _wrapped(table.note)]))
     return "\n\n".join([*parts, _wrapped(_machine(result))])
 

@@ -19,7 +19,7 @@ INNERMOST = {
     "stafeta.message",
     "stafeta.names",
     "stafeta.ranges",
-    "stafeta.tables",
+    "stafeta.text_tables",
     "stafeta.times",
 }
 # What the modules of a package may import of Stafeta, besides the package itself.

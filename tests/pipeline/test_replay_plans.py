@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from stafeta.errors import ConfigError
 from stafeta.pipeline.jobs.replaying.pace import Clock, chunks
-from stafeta.pipeline.jobs.replaying.plan import (
+from stafeta.pipeline.jobs.replaying.replay_plan import (
     ORDER,
     Plan,
     PlanStore,

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from stafeta import tables
+from stafeta import text_tables
 from stafeta.bench.plan import DOORS, Plan
 from stafeta.bench.results import PERCENTS, Flow, Report, latency_ms
 
@@ -67,7 +67,7 @@ def _flow(flow: Flow, size: int) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(tables.lines(rows, "<" + ">" * (len(rows[0]) - 1)))
+    return "\n".join(text_tables.lines(rows, "<" + ">" * (len(rows[0]) - 1)))
 
 
 def _wrapped(sentences: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from stafeta import tables
+from stafeta import text_tables
 from stafeta.cli import exits, rendering
 from stafeta.config import Config
 from stafeta.errors import ConfigError, NoReply
@@ -73,7 +73,7 @@ def table(heard: Sequence[Heard], now: datetime) -> list[str]:
                 else report.error,
             )
         )
-    return tables.lines(rows, _SIDES)
+    return text_tables.lines(rows, _SIDES)
 
 
 def stop(config: Config, names: Sequence[str], timeout: float) -> int:

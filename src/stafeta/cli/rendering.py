@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from stafeta import tables
+from stafeta import text_tables
 from stafeta.times import iso
 
 if TYPE_CHECKING:
@@ -98,4 +98,4 @@ def topic_lines(topics: list["TopicInfo"], as_json: bool) -> list[bytes]:
 
 def table(rows: Sequence[Sequence[str]], sides: str) -> list[bytes]:
     """Lines with columns, each aligned to its side, `<` or `>`."""
-    return [line.encode() for line in tables.lines(rows, sides)]
+    return [line.encode() for line in text_tables.lines(rows, sides)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import DataLoss
 from stafeta.names import FLIGHT_PREFIX, filters_of, matcher
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.connector.file_source import FileSource
 from stafeta.pipeline.job import Context, Job, hold, release
 from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
@@ -54,7 +54,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         durable=None,
         startingOffsets=json.dumps(planned.starts) if planned.starts else "earliest",
     )
-    place = checkpoint.fresh(context.checkpoint, keep=_NOTES)
+    place = checkpoint_files.fresh(context.checkpoint, keep=_NOTES)
     writer: Any = files.writeStream.foreachBatch(archiving(lake, context.config.compact.keep))
     query = context.start(writer, checkpoint=place)
     keeper = RetentionKeeper(

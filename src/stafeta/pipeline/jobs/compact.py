@@ -18,11 +18,11 @@ from pyiceberg.table import Table
 from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.lake import Lake
+from stafeta.pipeline.lake.compaction import Merging, small, today
 from stafeta.pipeline.lake.merging import DamagedFile
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.turns import MERGE, turn
 from stafeta.pipeline.lake.unused import sweep
-from stafeta.pipeline.lake.upkeep import Merging, small, today
 from stafeta.times import EPOCH
 
 if TYPE_CHECKING:

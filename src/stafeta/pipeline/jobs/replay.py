@@ -19,7 +19,7 @@ from stafeta.pipeline.connector.sink import PRODUCER
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.auditing.findings import counted
 from stafeta.pipeline.jobs.replaying.pace import Clock, chunks
-from stafeta.pipeline.jobs.replaying.plan import (
+from stafeta.pipeline.jobs.replaying.replay_plan import (
     Plan,
     PlanStore,
     chosen,

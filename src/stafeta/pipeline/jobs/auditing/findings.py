@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from stafeta import tables
+from stafeta import text_tables
 from stafeta.ranges import union
 
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
@@ -53,7 +53,7 @@ class Report(NamedTuple):
             rows += [
                 (one.check, one.topic, one.what, one.where, f"{one.count:,}") for one in self.findings[:LINES]
             ]
-            lines += tables.lines(rows, "<" * len(rows[0]))
+            lines += text_tables.lines(rows, "<" * len(rows[0]))
             if len(self.findings) > LINES:
                 lines.append(f"… and {len(self.findings) - LINES:,} more")
         return [*lines, self.summary]

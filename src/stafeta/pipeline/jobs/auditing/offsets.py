@@ -7,8 +7,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from stafeta.pipeline.jobs.auditing.blocks import Block, Bounds, DoubtfulRow, ranges_of
 from stafeta.pipeline.jobs.auditing.findings import Tally
+from stafeta.pipeline.jobs.auditing.offset_bits import Block, Bounds, DoubtfulRow, ranges_of
 from stafeta.ranges import within, without
 
 GAP: Final = "in neither lake nor log"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as sf
 
 from stafeta.errors import ConfigError
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.jobs.replaying.request import TOPIC, Request
 from stafeta.ranges import within
 
@@ -102,7 +102,7 @@ class PlanStore:
     def read(self, name: str) -> Plan | None:
         """The plan of a replay that has begun."""
         try:
-            stored = checkpoint.read(self._folder, f"{name}.json")
+            stored = checkpoint_files.read(self._folder, f"{name}.json")
             return None if stored is None else Plan.of(stored)
         except (KeyError, TypeError, ValueError):
             raise ConfigError(
@@ -111,7 +111,7 @@ class PlanStore:
 
     def write(self, name: str, plan: Plan) -> None:
         """Writes it whole, or not at all."""
-        checkpoint.write(self._folder, f"{name}.json", asdict(plan))
+        checkpoint_files.write(self._folder, f"{name}.json", asdict(plan))
 
 
 def ranges_of(
