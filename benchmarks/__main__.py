@@ -84,6 +84,9 @@ BENCHMARKS = {
 }
 
 
+_BREAK = "\f"  # between two pages
+
+
 def main() -> int:
     options = _parser().parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that brokers and folders go as well
@@ -101,7 +104,7 @@ def main() -> int:
     names = options.names or ([] if options.begin_with else list(BENCHMARKS))
     try:
         if options.markdown:  # before measuring for long
-            rendering.check_places(options.markdown.read_text(encoding="utf-8"), [*results, *names, "bars"])
+            rendering.check_places(_text(_pages(options.markdown)), [*results, *names, "bars"])
         for name in names:
             results[name] = _measure(name, BENCHMARKS[name].run, options)
             _print(name, results[name])
@@ -135,7 +138,8 @@ def _parser() -> argparse.ArgumentParser:
         "--markdown",
         metavar="FILE",
         type=Path,
-        help="write the tables into a page that has markers for them, such as docs/benchmarks.md",
+        help="write the tables into a page, and those in the folder of its name, that have markers for them: "
+        "docs/benchmarks.md",
     )
     parser.add_argument("--plot", metavar="FILE", type=Path, help="draw what peer_* have measured, as SVG")
     parser.add_argument(
@@ -196,14 +200,30 @@ def _write(results: dict[str, Result], options: argparse.Namespace) -> None:
         plain = {name: to_plain(result) for name, result in ordered.items()}
         options.json.write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     if options.markdown:
-        page = rendering.page(options.markdown.read_text(encoding="utf-8"), ordered)
-        options.markdown.write_text(page, encoding="utf-8")
+        pages = _pages(options.markdown)
+        for page, text in zip(pages, rendering.page(_text(pages), ordered).split(_BREAK), strict=True):
+            page.write_text(text, encoding="utf-8")
     if options.plot:
         peer_plot.draw(ordered, options.plot)
     if options.plot_spark:
         spark_plot.draw(ordered, options.plot_spark)
     if options.plot_pipeline:
         pipeline_plot.draw(ordered, options.plot_pipeline)
+
+
+def _pages(first: Path) -> list[Path]:
+    """The page, and those in the folder of its name, in the order of the benchmarks that they show."""
+    names = list(BENCHMARKS)
+
+    def order(page: Path) -> int:
+        shown = rendering.places(page.read_text(encoding="utf-8"))
+        return min((names.index(name) for name in shown if name in BENCHMARKS), default=len(names))
+
+    return [first, *sorted(first.with_suffix("").glob("*.md"), key=order)]
+
+
+def _text(pages: list[Path]) -> str:
+    return _BREAK.join(page.read_text(encoding="utf-8") for page in pages)
 
 
 if __name__ == "__main__":

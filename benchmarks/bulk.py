@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 import stafeta
-from benchmarks.brokers import Broker
 from benchmarks.load import LoadFailed, Pace
 from benchmarks.machine import memory, peak_memory
 from benchmarks.setting import PAYLOAD
@@ -27,11 +26,6 @@ class Read(NamedTuple):
 
     pace: Pace
     growth: float
-
-
-def address(broker: Broker) -> str:
-    host, port = broker.door("flight")
-    return f"grpc://{host}:{port}"
 
 
 def batches() -> Iterator[pa.RecordBatch]:

@@ -7,14 +7,13 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter, sleep
-from types import TracebackType
-from typing import Self
 
 from benchmarks.brokers import BrokerFailed, environment
 from benchmarks.peers import free_port
 from benchmarks.percentiles import median
 from benchmarks.results import Bar, Column, Row, Table
 from benchmarks.setting import Setting
+from stafeta.clients.closing import Closing
 
 SOON = Bar("slowest_s", "<", 0.5, " s")
 _PATIENCE = 30.0
@@ -69,7 +68,7 @@ def _once(folder: Path) -> dict[str, float]:
     return took
 
 
-class _Command:
+class _Command(Closing):
     """`stafeta devices …`, with its input and output at hand; killed at the end, if it still runs."""
 
     def __init__(self, folder: Path, *words: str) -> None:
@@ -127,12 +126,7 @@ class _Command:
     def _failed(self, what: str) -> BrokerFailed:
         return BrokerFailed(f"`{self._name}` {what}:\n{self._complaints.read_text(errors='replace')}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._too_long.cancel()
         self._process.kill()
         self._process.communicate()

@@ -50,8 +50,8 @@ def run(setting: Setting) -> list[Table]:
         ):
             putter.run(pace, broker.address, Subs(1, "keeper", TOPIC))
             for topic in (HISTORY, BULK):
-                producer.run(bulk.keep, bulk.address(broker), topic)
-            producer.run(bulk.write, bulk.address(broker), HISTORY, total=history)
+                producer.run(bulk.keep, broker.flight, topic)
+            producer.run(bulk.write, broker.flight, HISTORY, total=history)
             for (way, busy), measured in measures.items():
                 setting.say(f"round {number + 1} of {rounds}, {way}, {'bulk' if busy else 'nothing'} besides")
                 loads = (producer, reader) if busy else None
@@ -66,7 +66,7 @@ def _measure(
     if loads is None:
         return Measure(putter.run(put, broker.address, rate, seconds), None, None)
     producer, reader = loads
-    place, long = bulk.address(broker), lead + seconds + lead
+    place, long = broker.flight, lead + seconds + lead
     written = producer.start(bulk.write, place, BULK, seconds=long)
     read = reader.start(bulk.read_again_and_again, place, HISTORY, long)
     time.sleep(lead)  # until both run flat out

@@ -38,9 +38,9 @@ def run(setting: Setting) -> list[Table]:
             broker.start()
             with Load() as load:
                 setting.say(f"storing {total:,} messages")
-                load.run(bulk.keep, bulk.address(broker), TOPIC)
-                load.run(bulk.write, bulk.address(broker), TOPIC, total=total)
-                load.run(bulk.save, bulk.address(broker), TOPIC, COLUMNS, file)
+                load.run(bulk.keep, broker.flight, TOPIC)
+                load.run(bulk.write, broker.flight, TOPIC, total=total)
+                load.run(bulk.save, broker.flight, TOPIC, COLUMNS, file)
             ways: dict[str, Callable[[], Measure]] = {
                 label: partial(_read, broker, total, columns) for label, columns in READS.items()
             }
@@ -62,7 +62,7 @@ def _read(broker: Broker, total: int, columns: list[str] | None) -> Measure:
     broker.start()
     before = memory(broker.pid).resident
     with Load() as load:
-        done = load.run(bulk.read, bulk.address(broker), TOPIC, total, columns)
+        done = load.run(bulk.read, broker.flight, TOPIC, total, columns)
     return Measure(done.pace.rate, peak_memory(broker.pid) - before, done.growth)
 
 

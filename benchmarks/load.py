@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from time import perf_counter
-from types import TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import zmq
@@ -15,6 +14,7 @@ from zmq.backend import Socket as RawSocket
 
 from benchmarks.frames import Frames
 from benchmarks.percentiles import percentile
+from stafeta.clients.closing import Closing
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ class Pace(NamedTuple):
         return self.total / self.seconds
 
 
-class Load:
+class Load(Closing):
     """A process that runs functions: clients that share no interpreter with whoever measures."""
 
     def __init__(self) -> None:
@@ -70,12 +70,7 @@ class Load:
             raise error
         return result
 
-    def __enter__(self) -> "Load":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._process.kill()
         self._process.join()
         self._here.close()

@@ -8,10 +8,10 @@ import socket
 import subprocess
 from pathlib import Path
 from time import perf_counter, sleep
-from types import TracebackType
 from typing import Self
 
 from benchmarks.brokers import BrokerFailed
+from stafeta.clients.closing import Closing
 
 MISSING = "Mosquitto was not there to compare with; `make peers` installs it."
 _PATIENCE = 10.0
@@ -37,7 +37,7 @@ def about() -> str:
     )
 
 
-class Mosquitto:
+class Mosquitto(Closing):
     """`mosquitto` on a folder of its own, on a free port of this machine, with nothing in its way.
 
     `inflight`: QoS 1 messages that a session may have unacknowledged; 0: any number.
@@ -76,13 +76,8 @@ class Mosquitto:
                 )
             if self._listens(self._process):
                 return self
-            self._kill()
+            self.close()
         raise BrokerFailed(f"Mosquitto has not started:\n{said.read_text(encoding='utf-8')}")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._kill()
 
     def _settings(self) -> str:
         host, port = self.address
@@ -113,7 +108,7 @@ class Mosquitto:
                 return True
         return False
 
-    def _kill(self) -> None:
+    def close(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -49,8 +49,8 @@ def run(setting: Setting) -> list[Table]:
         )
         with Load() as load:
             setting.say(f"storing {total:,} messages")
-            load.run(bulk.keep, bulk.address(broker), KEPT)
-            load.run(write_days, bulk.address(broker), TOPIC, total, DAYS)
+            load.run(bulk.keep, broker.flight, KEPT)
+            load.run(write_days, broker.flight, TOPIC, total, DAYS)
         setting.say(f"archiving them in micro-batches of {batch:,}")
         (archived,) = in_spark(setting, config, partial(_run, config=config, job="archive"), passes=1)
         before = _look(setting, config, total)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import stafeta
-from benchmarks import bulk
 from benchmarks.brokers import Broker
 from stafeta.config import Config
 from stafeta.errors import StafetaError
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def configured(broker: Broker, folder: Path) -> Config:
     """A configuration as it is by default, for this broker and with the lake in this folder."""
     config = Config()
-    return moved(replace(config, pipeline=replace(config.pipeline, broker=bulk.address(broker))), folder)
+    return moved(replace(config, pipeline=replace(config.pipeline, broker=broker.flight)), folder)
 
 
 def moved(config: Config, folder: Path) -> Config:

@@ -13,7 +13,6 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 import stafeta
-from benchmarks import bulk
 from benchmarks.brokers import Broker, environment
 from benchmarks.load import Load, LoadFailed
 from benchmarks.percentiles import percentile
@@ -93,9 +92,9 @@ def _measure(setting: Setting, case: Case, seconds: float, skipped: float) -> Ag
         Broker(Path(folder) / "data", "flight") as broker,
         Load() as sender,
         Load() as receiver,
-        _job(Path(folder), bulk.address(broker), case),
+        _job(Path(folder), broker.flight, case),
     ):
-        place = bulk.address(broker)
+        place = broker.flight
         # Until a second after the last window, when readings go on, all windows of the time that counts are closed.
         received = receiver.start(receive_rollups, place, SIZE, int(RATE * seconds), PATIENCE)
         sent = sender.run(send_evenly, place, TOPICS, RATE, seconds)

@@ -38,9 +38,9 @@ def run(setting: Setting) -> list[Table]:
         )
         setting.say(f"storing {total:,} readings")
         with Load() as load:
-            load.run(bulk.keep, bulk.address(broker), f"{READINGS}/#")
-            load.run(write_readings, bulk.address(broker), total)
-            load.run(close_windows, bulk.address(broker))
+            load.run(bulk.keep, broker.flight, f"{READINGS}/#")
+            load.run(write_readings, broker.flight, total)
+            load.run(close_windows, broker.flight)
         rows = place / "rows"
         setting.say("writing them as Parquet")
         in_spark(setting, config, partial(_save, config=config, rows=rows), passes=1)

@@ -37,12 +37,12 @@ def run(setting: Setting) -> list[Table]:
         config = configured(broker, place)
         config = replace(config, pipeline=replace(config.pipeline, subscribe=f"{READINGS}/#"))
         with Load() as load, Load() as sparks:
-            load.run(bulk.keep, bulk.address(broker), f"{READINGS}/#")
+            load.run(bulk.keep, broker.flight, f"{READINGS}/#")
             setting.say(f"storing {total // 2:,} readings, to be archived")
-            load.run(write_readings, bulk.address(broker), total // 2)
+            load.run(write_readings, broker.flight, total // 2)
             sparks.run(_archive, setting, config, place)
             setting.say(f"storing {total - total // 2:,} readings, to be left in the log")
-            load.run(write_readings, bulk.address(broker), total - total // 2)
+            load.run(write_readings, broker.flight, total - total // 2)
             measures = sparks.run(_measure, setting, config, place, total)
     rows = []
     for statement in NEEDED:

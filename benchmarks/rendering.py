@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from benchmarks.results import Bar, Result, Row, Table, Value
+from stafeta import text_tables
 
 _END = "<!-- end -->"
 _PLACE = re.compile(r"^<!-- measured: (\w+) -->$", re.MULTILINE)
@@ -19,21 +20,16 @@ def text(name: str, result: Result) -> str:
     parts = []
     for table in result.tables:
         headings, *rows = _cells(table)
-        widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-        numeric = _numeric(table)
-        lines = [
-            "  ".join(
-                cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(line, widths, numeric, strict=True)
-            ).rstrip()
-            for line in (headings, ["-" * width for width in widths], *rows)
-        ]
+        sides = "".join("<>"[right] for right in _numeric(table))
+        rules = ["-" * max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+        lines = text_tables.lines([headings, rules, *rows], sides)
         parts.append("\n".join([f"{name}: {table.title}", "", *lines, "", _wrapped(table.note)]))
     return "\n\n".join([*parts, _wrapped(_machine(result))])
 
 
 def page(markdown: str, results: Mapping[str, Result]) -> str:
-    """The page with the results between their markers: `measured: put`, …, and `measured: bars` for all bars.
+    """The page, or several in a row, with the results between their markers: `measured: put`, …, and `measured: bars`
+    for all bars.
 
     The bars of what was not measured now stay as they are.
     """
@@ -51,6 +47,11 @@ def check_places(markdown: str, names: Iterable[str]) -> None:
     for name in names:
         if _END not in markdown.partition(_begin(name))[2]:
             raise NoPlace(f"The page needs a line '{_begin(name).strip()}' and below it one '{_END}'.")
+
+
+def places(markdown: str) -> list[str]:
+    """What the page has markers for."""
+    return _PLACE.findall(markdown)
 
 
 def _begin(name: str) -> str:
@@ -82,7 +83,7 @@ def _bars(results: Mapping[str, Result], kept: Mapping[str, list[list[str]]]) ->
 
 def _kept_bars(markdown: str) -> dict[str, list[list[str]]]:
     """The cells of the lines that the page has for each benchmark; those without any are there, in their order."""
-    kept: dict[str, list[list[str]]] = {name: [] for name in _PLACE.findall(markdown) if name != "bars"}
+    kept: dict[str, list[list[str]]] = {name: [] for name in places(markdown) if name != "bars"}
     for line in markdown.partition(_begin("bars"))[2].partition(_END)[0].splitlines():
         cells = line[2:-2].split(" | ")
         if cells[0] in kept:

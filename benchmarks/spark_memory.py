@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Self
 
 import psutil
+
+from stafeta.clients.closing import Closing
 
 _PAUSE = 0.05  # seconds between two samples
 
@@ -31,7 +32,7 @@ def below(pid: int) -> Processes:
     return children
 
 
-class Watch:
+class Watch(Closing):
     """The most that was resident, in MB, by label; of several processes under a label, that of the largest one."""
 
     def __init__(self, watched: Mapping[str, Processes]) -> None:
@@ -45,9 +46,7 @@ class Watch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._over.set()
         self._thread.join()
 

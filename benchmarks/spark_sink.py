@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks import bulk
 from benchmarks.brokers import Broker
 from benchmarks.percentiles import median
 from benchmarks.results import Bar, Column, Row, Table, Value
@@ -106,7 +105,7 @@ def _to_topic(job: _Job, rows: "Callable[[], DataFrame]") -> float:
 
 def _publish(job: _Job, rows: "DataFrame", topic: str) -> None:
     """Writes, and sees that all of it is there."""
-    options = {"broker": bulk.address(job.broker), "topic": topic}
+    options = {"broker": job.broker.flight, "topic": topic}
     if rows.isStreaming:
         run_through(rows.writeStream.format("stafeta").options(**options), job.setting.folder)
     else:

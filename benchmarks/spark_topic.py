@@ -27,20 +27,20 @@ def backlog(setting: Setting, total: int) -> Iterator[Broker]:
     with TemporaryDirectory(dir=setting.folder) as folder, Broker(Path(folder), "flight") as broker:
         setting.say(f"storing {total:,} messages")
         with Load() as load:
-            load.run(bulk.keep, bulk.address(broker), KEPT)
-            load.run(bulk.write, bulk.address(broker), TOPIC, total=total)
+            load.run(bulk.keep, broker.flight, KEPT)
+            load.run(bulk.write, broker.flight, TOPIC, total=total)
         yield broker
 
 
 def batch(spark: "SparkSession", broker: Broker, **options: str) -> "DataFrame":
     """All of the topic, or what the options of the source say."""
-    reader = spark.read.format("stafeta").option("broker", bulk.address(broker)).option("subscribe", TOPIC)
+    reader = spark.read.format("stafeta").option("broker", broker.flight).option("subscribe", TOPIC)
     return reader.options(**options).load()
 
 
 def stream(spark: "SparkSession", broker: Broker, **options: str) -> "DataFrame":
     """The same as a stream, from its beginning."""
-    reader = spark.readStream.format("stafeta").option("broker", bulk.address(broker))
+    reader = spark.readStream.format("stafeta").option("broker", broker.flight)
     return reader.option("subscribe", TOPIC).options(startingOffsets="earliest", **options).load()
 
 
@@ -63,5 +63,5 @@ def expect(total: int, got: int, where: str) -> None:
 
 
 def expect_visible(total: int, broker: Broker, topic: str) -> None:
-    with stafeta.connect(bulk.address(broker)) as connection:
+    with stafeta.connect(broker.flight) as connection:
         expect(total, sum(each.rows for each in connection.topics(topic)), topic)

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from fuzz.target import Target
 from stafeta.doors.flight import codec
-from stafeta.doors.flight.codec import COLUMNS, MORE_COLUMNS, Body, Range, Ticket
+from stafeta.doors.flight.codec import MORE_COLUMNS, Body, Range, Ticket
 from stafeta.doors.flight.decode_batches import check_schema, take
 from stafeta.errors import InvalidMessage, StafetaError
-from stafeta.message import KIND, Kind, check_payload
+from stafeta.message import COLUMNS, KIND, Kind, check_payload
 
 _LONGEST_ERROR = 4000  # bytes, as it is told: gRPC carries 8 KiB or more
 _LARGEST = 8 << 20  # bytes of a payload

@@ -4,11 +4,11 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+
+from stafeta.clients.closing import Closing
 
 
-class Relay(ABC):
+class Relay(Closing, ABC):
     """Passes TCP connections on to the broker, each direction in a thread of its own."""
 
     def __init__(self, broker: tuple[str, int]) -> None:
@@ -27,12 +27,7 @@ class Relay(ABC):
     def pump(self, source: socket.socket, target: socket.socket, left: int) -> None:
         """Pass on what comes, until it ends or is cut."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         _hang_up(self._listener)
         self._threads[0].join()
         _hang_up(*self._wires)

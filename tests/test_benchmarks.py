@@ -1,6 +1,7 @@
 """The benchmarks run, and what they print and write is what they have measured."""
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -64,9 +65,27 @@ def test_the_quick_benchmark_of_put_writes_its_figures(tmp_path: Path) -> None:
 
 
 def test_every_benchmark_has_its_place_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    rendering.check_places(page, [*BENCHMARKS, "bars"])
-    assert all(f"\n## {name}\n" in page for name in BENCHMARKS)
+    pages = [ROOT / "docs" / "benchmarks.md", *(ROOT / "docs" / "benchmarks").glob("*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    assert sorted(rendering.places(text)) == sorted([*BENCHMARKS, "bars"])
+    rendering.check_places(text, [*BENCHMARKS, "bars"])
+    assert all(text.count(f"\n## {name}\n") == 1 for name in BENCHMARKS)
+
+
+def test_figures_are_written_into_the_pages_that_have_a_place_for_them(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("*.svg"))
+    results = {name: to_plain(RESULT) for name in ("peer_latency", "put")}
+    (tmp_path / "figures").write_text(json.dumps(results))
+    before = {page: page.read_text(encoding="utf-8") for page in docs.rglob("*.md")}
+    done = benchmarks("--from", str(tmp_path / "figures"), "--markdown", str(docs / "benchmarks.md"))
+    assert done.returncode == 0, done.stderr
+    after = {page: page.read_text(encoding="utf-8") for page in docs.rglob("*.md")}
+    changed = {str(page.relative_to(docs)) for page in after if after[page] != before[page]}
+    assert changed == {"benchmarks.md", "benchmarks/zeromq.md", "benchmarks/peers.md"}
+    assert all("Cost of a cake" in after[docs / page] for page in changed)
+    bars = [line.split()[1] for line in after[docs / "benchmarks.md"].splitlines() if " met |" in line]
+    assert list(dict.fromkeys(bars)) == [name for name in BENCHMARKS if name in bars]
 
 
 def test_figures_are_written_between_their_markers_again_and_again() -> None:

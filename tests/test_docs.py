@@ -38,3 +38,16 @@ def test_every_exit_code_is_documented() -> None:
     assert documented == {
         value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)
     }
+
+
+def test_every_page_says_whom_it_is_for() -> None:
+    for page in DOCS.rglob("*.md"):
+        title, _, for_whom, empty, *_ = page.read_text(encoding="utf-8").splitlines()
+        assert title.startswith("# "), page
+        assert re.fullmatch(r"\*For .+\.\*", for_whom), page
+        assert not empty, page
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert set(re.findall(r"- (\S+\.md)$", (DOCS.parent / "mkdocs.yml").read_text(), re.MULTILINE)) == pages

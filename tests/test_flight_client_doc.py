@@ -101,9 +101,8 @@ def test_everything_has_its_twin() -> None:
     from stafeta.clients.flight.async_connection import AsyncConnection
     from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
     from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.producer import Producer
+    from stafeta.clients.flight.producer import Producer, Transaction
     from stafeta.clients.flight.subscription import Subscription
-    from stafeta.clients.flight.transaction import Transaction
 
     for one, twin in (
         (Connection, AsyncConnection),

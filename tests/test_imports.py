@@ -11,7 +11,17 @@ import pytest
 import stafeta
 
 ROOT = Path(stafeta.__file__).parent
-INNERMOST = {"stafeta.addresses", "stafeta.columns", "stafeta.errors", "stafeta.message", "stafeta.names"}
+INNERMOST = {
+    "stafeta.addresses",
+    "stafeta.backoff",
+    "stafeta.columns",
+    "stafeta.errors",
+    "stafeta.message",
+    "stafeta.names",
+    "stafeta.ranges",
+    "stafeta.text_tables",
+    "stafeta.times",
+}
 # What the modules of a package may import of Stafeta, besides the package itself.
 ALLOWED = {
     "stafeta.store": INNERMOST,

@@ -9,7 +9,7 @@ import pytest
 
 import stafeta
 from stafeta.broker import Broker
-from stafeta.store.memory import MemoryStore
+from stafeta.testing.memory import MemoryStore
 from tests.test_imports import imports, within
 
 ROOT = Path(stafeta.__file__).parent

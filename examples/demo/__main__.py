@@ -112,17 +112,16 @@ def _play(folder: Path, closing: ExitStack, seconds: float | None) -> None:
         _CONFIG.format(lake=json.dumps(str(folder / "lake")), rules=json.dumps(str(_RULES))), encoding="utf-8"
     )
     say("A broker starts, with its log in a temporary folder.")
-    doors = ("--zeromq", "off", "--frames", "off", "--devices", "0", "--flight", "0")
-    broker = stage.start("serve", "--data", "log", *doors, log="broker.log").doors("devices", "flight")
-    flight = "grpc://{}:{}".format(*broker["flight"])
-    options = ("--config", str(config), "--broker", flight)
+    broker = stage.broker("devices", "flight")
+    closing.callback(broker.close)
+    options = ("--config", str(config), "--broker", broker.flight)
 
     board = Board()
-    watcher = Watcher(flight, config, board)
+    watcher = Watcher(broker.flight, config, board)
     closing.callback(watcher.close)
     watcher.hold()
-    ana = Listener("ana", "upb/#", *broker["devices"])
-    ion = Listener("ion", _TEMPERATURES, *broker["devices"], away=Away(8.0, 16.0))
+    ana = Listener("ana", "upb/#", *broker.door("devices"))
+    ion = Listener("ion", _TEMPERATURES, *broker.door("devices"), away=Away(8.0, 16.0))
     for one in (ana, ion):
         closing.callback(one.close)
         one.start()
@@ -130,7 +129,7 @@ def _play(folder: Path, closing: ExitStack, seconds: float | None) -> None:
 
     say(f"Spark starts, for {', '.join(JOBS)}, and {len(SENSORS)} sensors.")
     jobs = stage.start("pipeline", "run", *JOBS, *options, log="pipeline.log")
-    fleet = Fleet(*broker["devices"])
+    fleet = Fleet(*broker.door("devices"))
     closing.callback(fleet.close)
     watcher.start()
     board.began, board.seconds = time.monotonic(), seconds

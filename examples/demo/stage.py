@@ -5,7 +5,6 @@
 """
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,9 +19,10 @@ from typing import Final
 
 import psutil
 
+from stafeta.testing import Broker, BrokerFailed
+
 PATIENCE: Final = 30.0
 _MARK: Final = "DEMO_OF_STAFETA"
-_LISTENING: Final = re.compile(r"(\w+): listening on (\S+):(\d+)$", re.MULTILINE)
 # Small, quick to start, and with all that it writes in the folder.
 _SPARK: Final = """\
 spark.driver.memory 768m
@@ -52,6 +52,14 @@ class Stage:
             "SPARK_CONF_DIR": str(folder),
             "TMPDIR": str(folder / "spark"),
         }
+
+    def broker(self, *doors: str) -> Broker:
+        """Starts a broker with these doors, its log in the folder."""
+        broker = Broker(self.folder / "log", doors=doors, environment=self._environment)
+        try:
+            return self._starter.submit(broker.start).result()
+        except BrokerFailed as error:
+            raise Unexpected(str(error)) from None
 
     def start(self, *words: str, log: str) -> "Program":
         """Starts `stafeta` in the background."""
@@ -105,19 +113,6 @@ class Program:
     @property
     def running(self) -> bool:
         return self._process.poll() is None
-
-    def doors(self, *names: str) -> dict[str, tuple[str, int]]:
-        """Where these doors of a broker listen, once they do."""
-        found: dict[str, tuple[str, int]] = {}
-
-        def all_listen() -> bool:
-            found.update({name: (host, int(port)) for name, host, port in _LISTENING.findall(self.output)})
-            return found.keys() >= {*names} or not self.running
-
-        wait_for(all_listen, "the broker to listen")
-        if not found.keys() >= {*names}:
-            raise Unexpected(f"the broker does not listen.\n{self.output}")
-        return found
 
     def end(self, patience: float = PATIENCE) -> str:
         """Waits until it has ended, and returns what it has printed; it has to be content."""

@@ -19,10 +19,13 @@ from stafeta.errors import ConfigError
 EVERY_IPV4: Final = "0.0.0.0"  # noqa: S104 - only where it is asked for
 EVERY: Final = "::"
 MAX_PORT: Final = 0xFFFF
+FLIGHT: Final = "grpc://127.0.0.1:8815"
 
 _FORM: Final = re.compile(r"(?:\[([^\[\]]*:[^\[\]]*)\]|([^\[\]:]*))(?::([0-9]{1,5}))?", re.ASCII)
 _NAME: Final = re.compile(r"(?!.*\.\d+$)[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?", re.ASCII)
 _MAPPED: Final = "::ffff:"
+_FLIGHT_FORM: Final = re.compile(r"(?:grpc(\+tcp|\+tls)?://)?([^/]+)/?")
+_FLIGHT_PORT: Final = 8815
 
 
 class Address(NamedTuple):
@@ -72,6 +75,27 @@ def read_host(text: object) -> str:
         f"{text!r} is not an address; write one such as 127.0.0.1, ::1 or localhost, or 0.0.0.0 for all of them with "
         "IPv4, :: for all."
     )
+
+
+def read_flight(address: str, *, token: bool = False, tls: bool = False) -> str:
+    """The address of a Flight door in full. Raises `ConfigError` where it is none, or says nothing of TLS where that is
+    needed."""
+    found = _FLIGHT_FORM.fullmatch(address)
+    try:
+        place = read(found[2] if found else "", _FLIGHT_PORT)
+    except ConfigError:
+        raise ConfigError(
+            f"{address!r} is no address of a Flight door; write it as {FLIGHT} or grpc://[::1]:{_FLIGHT_PORT}."
+        ) from None
+    if found and found[1] == "+tls":
+        return f"grpc+tls://{place}"
+    if tls:
+        raise ConfigError(f"{address!r} is an address without TLS; for it, write grpc+tls://{place}.")
+    if token and not place.loopback:
+        raise ConfigError(
+            f"A token would go to {address!r} in the clear, for everyone on the way to read; write grpc+tls://{place}."
+        )
+    return f"grpc://{place}"
 
 
 def without_brackets(host: str) -> str:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn, TextIO
 
 from stafeta.errors import EXIT_FATAL
+from stafeta.times import iso
 
 _HANDLER = "stafeta"
 _LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}
@@ -71,9 +72,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _time(record: logging.LogRecord) -> str:
-    return (
-        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    return iso(datetime.fromtimestamp(record.created, UTC), "milliseconds")
 
 
 def _name(record: logging.LogRecord) -> str:

@@ -68,6 +68,9 @@ def check_payload(kind: Kind, payload: bytes) -> None:
         raise InvalidMessage(f"{shown!r} is not of the kind {kind.word}.") from None
 
 
+COLUMNS: Final = ("topic", "offset", "timestamp", "producer", "source", "kind", "payload")
+"""What a message has, in the order in which tables of messages show it."""
+
 ROW: Final = 32  # bytes that a message takes about, beside its payload, while it is moved in columns
 HELD_ROW: Final = 200  # what it takes in memory beside its payload, roughly
 HELD_BATCH: Final = 350  # and a batch, however small

@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 
 from stafeta.errors import StoreFull
-from stafeta.store.memory import MemoryStore
 from stafeta.store.port import Group
 from stafeta.store.sqlite import SqliteStore, checkpoint, pages, sweeper
+from stafeta.testing.memory import MemoryStore
 
 T = TypeVar("T")
 

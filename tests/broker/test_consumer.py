@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stafeta.broker import Broker, Limits
 from stafeta.broker.consumer import Consumer
 from stafeta.errors import Lagging, NoSuchTopic
-from stafeta.store.memory import MemoryStore
+from stafeta.testing.memory import MemoryStore
 from tests.broker.batches import interleaved
 from tests.broker.stores import FailingMemory, FailingSqlite, run
 

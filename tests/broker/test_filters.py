@@ -8,8 +8,8 @@ import pytest
 
 from stafeta.broker import Broker, Limits, portions
 from stafeta.examination import examine
-from stafeta.store.memory import MemoryStore
 from stafeta.store.sqlite.folder import DATABASE
+from stafeta.testing.memory import MemoryStore
 from tests.broker.batches import interleaved
 from tests.broker.stores import FailingMemory, FailingSqlite, run
 from tests.broker.test_consumer import publish, received

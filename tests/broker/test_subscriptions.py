@@ -7,7 +7,7 @@ import pytest
 
 from stafeta.broker import Broker, Limits
 from stafeta.errors import InvalidMessage, NoSuchTopic, StoreError
-from stafeta.store.memory import MemoryStore
+from stafeta.testing.memory import MemoryStore
 from tests.broker.batches import interleaved
 from tests.broker.stores import FailingMemory, FailingSqlite, run
 from tests.broker.test_consumer import publish, received

@@ -3,11 +3,11 @@
 import socket
 import threading
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
+
+from stafeta.clients.closing import Closing
 
 
-class ByteRelay:
+class ByteRelay(Closing):
     """Takes one connection to `port`, and passes it on both ways with the kernel's buffers at their minimum."""
 
     def __init__(self, port: int) -> None:
@@ -21,12 +21,7 @@ class ByteRelay:
         self._thread = threading.Thread(target=self._accept)
         self._thread.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()

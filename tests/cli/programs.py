@@ -7,16 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from types import TracebackType
-from typing import Self
 
 from stafeta.addresses import Address
+from stafeta.clients.closing import Closing
 from tests.waiting import PATIENCE, wait_until
 
 _FAREWELL = 5.0
 
 
-class Program:
+class Program(Closing):
     """`stafeta` with these arguments: a test types lines and reads lines."""
 
     def __init__(self, *arguments: str, stdin: int | None = subprocess.PIPE) -> None:
@@ -85,14 +84,6 @@ class Program:
         for stream in (self.process.stdin, self.process.stdout, self._errors):
             if stream is not None:
                 stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class DevicesServer(Program):

@@ -105,7 +105,7 @@ def test_however_it_ends_no_process_is_left_and_no_folder(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Program("bench", "--door", "zeromq", "--seconds", "60") as program:
         processes = at_work(program, 3)
-        assert [path.name[:14] for path in tmp_path.iterdir()] == ["stafeta-bench-"]
+        assert [path.name[:15] for path in tmp_path.iterdir()] == ["stafeta-broker-"]
         program.process.send_signal(number)
         assert program.wait() == (exits.INTERRUPTED if number == signal.SIGINT else -number)
         if number == signal.SIGKILL:

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from stafeta.clients.closing import Closing
 from tests.brokers import Doors
 
 
@@ -25,7 +25,7 @@ class Received(NamedTuple):
     """The value as it is on the wire, in the dialect's own form."""
 
 
-class Stranger(ABC):
+class Stranger(Closing, ABC):
     """One client. Another one of the same name goes on where it was, if the door remembers clients."""
 
     @abstractmethod
@@ -50,14 +50,6 @@ class Stranger(ABC):
 
     def texts(self, count: int) -> list[str]:
         return [message.text for message in self.receive(count)]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _with_all_below(topic: str) -> str:

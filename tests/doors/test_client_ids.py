@@ -15,7 +15,7 @@ from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import InvalidClient
 from stafeta.message import Kind
 from stafeta.names import PREFIXES, check_client
-from stafeta.store.memory import MemoryStore
+from stafeta.testing.memory import MemoryStore
 
 ROOT = Path(stafeta.__file__).parent
 

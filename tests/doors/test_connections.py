@@ -17,7 +17,7 @@ import zmq
 import stafeta
 from stafeta.broker import Broker
 from stafeta.doors.connection import KEEPALIVE
-from stafeta.store.memory import MemoryStore
+from stafeta.testing.memory import MemoryStore
 from tests.doors.devices.subscribers import Publisher, Subscriber
 from tests.doors.frames.peers import Peer as Frames
 from tests.doors.opened import DOORS, TIMEOUT

@@ -13,8 +13,8 @@ import stafeta
 from stafeta.broker import Broker
 from stafeta.broker.commits import DOOR_SHARE
 from stafeta.doors.devices.receiver import DATAGRAMS
-from stafeta.store.memory import MemoryStore
 from stafeta.store.port import Append, Group
+from stafeta.testing.memory import MemoryStore
 from tests.doors.devices.subscribers import Publisher
 from tests.doors.frames.peers import Peer as Frames
 from tests.doors.opened import DOORS

@@ -15,7 +15,7 @@ from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Ack, Clients, Get, Request, Stats, Subscriptions, Topics, Wait, Watch
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.watchers import Watchers
-from stafeta.store.memory import MemoryStore
+from stafeta.testing.memory import MemoryStore
 from tests.broker.stores import run
 
 TOPICS = 250

@@ -203,8 +203,8 @@ class DyingBroker(BrokerProcess):
 
     def _spawn(self) -> Program:
         program = str(Path(__file__).with_name("dying_broker.py"))
-        words = [program, self.point, self.mark, "serve", "--data", str(self.data)]
-        return FORKS.start([*words, *self.listening_options(), *self.options], {}, read_errors=True)
+        words = [program, self.point, self.mark, "serve", *self.serve_words()]
+        return FORKS.start(words, {}, read_errors=True)
 
     def die_at(self, point: str, mark: str) -> None:
         """From the next start on."""

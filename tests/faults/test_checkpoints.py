@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
-from stafeta.pipeline import checkpoint, disk
-from stafeta.pipeline.connector.columns import schema_of
+from stafeta.pipeline import checkpoint_files, disk
 from stafeta.pipeline.connector.options import ReadOptions
+from stafeta.pipeline.connector.spark_schema import schema_of
 from stafeta.pipeline.connector.stream import TopicStream
 from stafeta.pipeline.spark_log import recover
 from tests.brokers import BrokerProcess
@@ -41,7 +41,7 @@ def test_what_a_job_wrote_down_stays_whole(tmp_path: Path) -> None:
     with recorder.recording():
         for number in range(3):
             recorder.mark("begun", number)
-            checkpoint.write(
+            checkpoint_files.write(
                 str(tmp_path / "jobs" / "windows"), "done.json", {"number": number, "text": "x" * 900}
             )
             recorder.mark("written", number)
@@ -64,7 +64,7 @@ def test_files_that_others_wrote_stay_once_they_are_kept(tmp_path: Path) -> None
         os.mkdir(folder)
         for name in ("part-0", "part-1"):
             write(folder / name, name.encode() * 400)
-        checkpoint.keep(str(folder))
+        checkpoint_files.keep(str(folder))
         recorder.mark("kept", 1)
     recorder.check()
     for marks, left in states(recorder.events, Random(2)):
@@ -179,9 +179,9 @@ def test_nothing_is_done_again_while_the_system_runs(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for number in range(3):
             (tmp_path / name / str(number)).write_text("v1\n{}")
-    checkpoint.write(str(tmp_path), "synced.json", {"commit": 1, "boot": disk.boot()})
+    checkpoint_files.write(str(tmp_path), "synced.json", {"commit": 1, "boot": disk.boot()})
     recover(str(tmp_path))
     assert len(list((tmp_path / "commits").iterdir())) == 3
-    checkpoint.write(str(tmp_path), "synced.json", {"commit": 1, "boot": "another"})
+    checkpoint_files.write(str(tmp_path), "synced.json", {"commit": 1, "boot": "another"})
     recover(str(tmp_path))
     assert sorted(one.name for one in (tmp_path / "commits").iterdir()) == ["0", "1"]

@@ -8,11 +8,11 @@
 import re
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyspark
 
+from stafeta.clients.closing import Closing
 from tests.pipeline.processes import Family
 from tests.pipeline.sessions import JVM, environment
 from tests.waiting import PATIENCE, wait_until
@@ -21,7 +21,7 @@ _SPARK = Path(pyspark.__file__).parent
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
-class Cluster:
+class Cluster(Closing):
     """Starts with `with`; the workers come while the driver starts."""
 
     def __init__(self, folder: Path, workers: int = 2) -> None:
@@ -45,14 +45,9 @@ class Cluster:
                 host = f"127.0.0.{number + 1}"
                 self._start(f"worker-{number}", host, "org.apache.spark.deploy.worker.Worker", *options)
         except BaseException:
-            self._end()
+            self.close()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
 
     def environment(self) -> dict[str, str]:
         """For a driver, which belongs to the family too."""
@@ -78,7 +73,7 @@ class Cluster:
             )
         self._started.append(process)
 
-    def _end(self) -> None:
+    def close(self) -> None:
         self.family.kill()
         while self._started:
             self._started.pop().wait()

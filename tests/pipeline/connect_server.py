@@ -7,11 +7,11 @@
 import re
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyspark
 
+from stafeta.clients.closing import Closing
 from tests.pipeline.processes import Family
 from tests.pipeline.sessions import environment, settings
 from tests.waiting import PATIENCE, wait_until
@@ -20,7 +20,7 @@ _SPARK = Path(pyspark.__file__).parent
 _STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)")
 
 
-class ConnectServer:
+class ConnectServer(Closing):
     """Starts with `with`, and is then at `address`."""
 
     def __init__(self, folder: Path, master: str = "local[2]") -> None:
@@ -48,14 +48,9 @@ class ConnectServer:
             assert found, self.log
             self.address = f"sc://127.0.0.1:{found[1]}"
         except BaseException:
-            self._end()
+            self.close()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
 
     @property
     def log(self) -> str:
@@ -89,7 +84,7 @@ class ConnectServer:
     def _ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
-    def _end(self) -> None:
+    def close(self) -> None:
         self.family.kill()
         if self._process is not None:
             self._process.wait()

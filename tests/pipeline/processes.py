@@ -9,17 +9,16 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 import psutil
 
+from stafeta.clients.closing import Closing
 from tests.waiting import wait_until
 
 _NAME = "RUN_OF_STAFETA_TESTS"
 
 
-class Family:
+class Family(Closing):
     """The processes that were started with `environment()`, and theirs. None of them outlives the `with`."""
 
     def __init__(self) -> None:
@@ -43,12 +42,7 @@ class Family:
 
         wait_until(none_left)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.kill()
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from stafeta.config import Config, load
 from stafeta.config.sources import from_assignment
 from stafeta.pipeline.job import Job
-from stafeta.pipeline.runner.backoff import Backoff
 from stafeta.pipeline.runner.reports import Report
 from stafeta.pipeline.runner.runner import Runner
+from stafeta.pipeline.runner.supervisor import RestartBackoff
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address
 from tests.waiting import PATIENCE, wait_until
@@ -41,7 +41,7 @@ class Run:
             config,
             jobs,
             tell=self.told.append,
-            backoff=lambda: Backoff(first=0.1, most=0.4),
+            backoff=lambda: RestartBackoff(0.1, 0.4),
             **options,
         )
         self._error: BaseException | None = None

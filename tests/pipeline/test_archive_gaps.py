@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.errors import DataLoss
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
 from stafeta.pipeline.jobs.archiving.starts import plan, sentence
 from stafeta.pipeline.jobs.audit import audit
@@ -182,10 +182,10 @@ def test_notes_that_are_ahead_of_the_lake_or_of_the_clock_acknowledge_nothing_to
 
     with connect(broker) as connection:
         connection.hold("#", name=holder(lake), start="earliest")
-        checkpoint.write(folder, "seen.json", {"lake": lake.id, "seen": [(10.0, {"a": 8})]})
+        checkpoint_files.write(folder, "seen.json", {"lake": lake.id, "seen": [(10.0, {"a": 8})]})
         keeper().acknowledge(connection, 200.0)
         assert connection.cursors("#", name=holder(lake)) == {"a": 4}
-        checkpoint.write(folder, "seen.json", {"lake": lake.id, "seen": [(9e9, {"a": 4})]})
+        checkpoint_files.write(folder, "seen.json", {"lake": lake.id, "seen": [(9e9, {"a": 4})]})
         archived.take("a", 4, 7)
         late = keeper()
         late.look(1000.0)  # the clock was set back
@@ -236,7 +236,7 @@ def test_notes_that_are_damaged_do_not_stop_the_archive(tmp_path: Path, text: st
     keeper = RetentionKeeper(lake, "grpc://127.0.0.1:1", ["#"], 0.0, str(tmp_path / "notes"))
     lake.accept({"a": [(1, 4)]})
     keeper.look(5.0)
-    assert checkpoint.read(str(tmp_path / "notes"), "seen.json") == {
+    assert checkpoint_files.read(str(tmp_path / "notes"), "seen.json") == {
         "lake": lake.id,
         "seen": [[5.0, {"a": 4}]],
     }

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stafeta.clients.flight.listing import CursorInfo, SubscriptionInfo
+from stafeta.clients.flight.connection import CursorInfo, SubscriptionInfo
 from stafeta.pipeline.jobs.auditing.cursors import covering, standing
 from stafeta.pipeline.jobs.auditing.findings import Finding, Report
 

@@ -13,8 +13,8 @@ from stafeta.config.options import Compact
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.compact import JOB, Saved, compact, summary
 from stafeta.pipeline.lake import Lake, archived, files
+from stafeta.pipeline.lake.compaction import Merging, small
 from stafeta.pipeline.lake.tables import TABLES
-from stafeta.pipeline.lake.upkeep import Merging, small
 from tests.pipeline.lakes import (
     added,
     arrow,

@@ -2,8 +2,8 @@
 
 import time
 
-from stafeta.pipeline.connector.columns import schema_of
 from stafeta.pipeline.connector.options import LOOKED, ReadOptions
+from stafeta.pipeline.connector.spark_schema import schema_of
 from stafeta.pipeline.connector.stream import Offsets, TopicStream
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect, published

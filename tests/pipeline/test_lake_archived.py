@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 
 from stafeta.pipeline.lake import Lake, archived, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known, known_in
-from stafeta.pipeline.lake.ranges import Ranges, missing, united
+from stafeta.ranges import Ranges, missing, united
 from tests.pipeline import lakes
 
 

@@ -59,7 +59,7 @@ def test_a_read_without_subscribe_says_what_to_name() -> None:
         (
             "startingTimestamp",
             "yesterday",
-            "'yesterday' is no time; write milliseconds since 1970, or ISO 8601",
+            "'yesterday' is no time; write ISO 8601 with a zone",
         ),
         ("startingTimestamp", "2026-11-16T08:00:00", "ISO 8601 with a zone"),
         ("startingTimestamp", "", "'' is no time"),

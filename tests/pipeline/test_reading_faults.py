@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.errors import DataLoss
-from stafeta.pipeline.connector.reader import TopicReader
+from stafeta.pipeline.connector.batch_reader import TopicReader
 from stafeta.pipeline.connector.source import DefaultSource
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import (

@@ -10,10 +10,10 @@ import pytest
 from pyarrow import flight
 
 from stafeta.errors import NoReply
-from stafeta.pipeline.connector.columns import arrow_schema, schema_of
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Range, Task
 from stafeta.pipeline.connector.reading import batches
+from stafeta.pipeline.connector.spark_schema import arrow_schema, schema_of
 
 TIMEOUT = 1.0
 

@@ -16,7 +16,7 @@ from stafeta.config import Config
 from stafeta.errors import ConfigError
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import replay
-from stafeta.pipeline.jobs.replaying.plan import PlanStore
+from stafeta.pipeline.jobs.replaying.replay_plan import PlanStore
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect, in_background, numbered, payloads

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from stafeta.errors import ConfigError
 from stafeta.pipeline.jobs.replaying.pace import Clock, chunks
-from stafeta.pipeline.jobs.replaying.plan import (
+from stafeta.pipeline.jobs.replaying.replay_plan import (
     ORDER,
     Plan,
     PlanStore,
@@ -28,7 +28,8 @@ from stafeta.pipeline.jobs.replaying.plan import (
     ranges_of,
     sampled,
 )
-from stafeta.pipeline.jobs.replaying.request import Request, moment, name_of
+from stafeta.pipeline.jobs.replaying.request import Request, name_of
+from stafeta.times import parse
 
 BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 MICROS = 1_794_787_200_000_000
@@ -86,7 +87,7 @@ def test_a_request_is_read_from_a_command_line() -> None:
     request = Request.of({**given_, "until": "2026-11-16T02:00+01:00"})
     assert request == Request("a,b/+", "{topic}", MICROS, MICROS + 3600_000_000, rate=1000.0, keep_times=True)
     assert [request.wants(topic) for topic in ("a", "b", "b/c", "b/c/d")] == [True, False, True, False]
-    assert moment("2026-11-16T00:00:00.000001Z") == MICROS + 1
+    assert parse("2026-11-16T00:00:00.000001Z") == MICROS + 1
 
 
 # --- plans

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from stafeta.clients.flight.transaction import Transaction
+from stafeta.clients.flight.producer import Transaction
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import replay
-from stafeta.pipeline.jobs.replaying.plan import PlanStore
+from stafeta.pipeline.jobs.replaying.replay_plan import PlanStore
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import numbered, payloads, published

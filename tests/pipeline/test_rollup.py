@@ -20,7 +20,7 @@ from stafeta.config import Config
 from stafeta.config.options import Lake as Settings
 from stafeta.config.options import Rollup as Sizes
 from stafeta.errors import ConfigError, Unsound
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.rollup import JOB, Rollup, figures, published, rolling
 from stafeta.pipeline.lake import Lake
@@ -143,7 +143,7 @@ def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(
         == in_topics(broker)
         == [window, ("rollup/10s/b", at(0), 2), ("rollup/10s/b", at(10), 1)]
     )
-    done = checkpoint.read(hand.rollup.folder, "done.json")
+    done = checkpoint_files.read(hand.rollup.folder, "done.json")
     assert done is not None
     assert (done["windows"], done["late"]) == (3, {"10s": 1})
 
@@ -275,7 +275,7 @@ class Rolling:
         last = max(int(one.name) for one in commits.iterdir() if one.name.isdecimal())
         (commits / str(last)).write_bytes(b"")
         (self._checkpoint / "offsets" / str(last + 1)).write_bytes(b"")
-        checkpoint.write(str(self._checkpoint), "synced.json", {"commit": last - 1, "boot": "another"})
+        checkpoint_files.write(str(self._checkpoint), "synced.json", {"commit": last - 1, "boot": "another"})
 
 
 def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(

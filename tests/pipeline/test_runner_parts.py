@@ -12,13 +12,13 @@ from stafeta.config.sources import from_assignment
 from stafeta.errors import ConfigError, DataLoss, NoReply
 from stafeta.pipeline.job import Job
 from stafeta.pipeline.jobs import BUILT_IN, find
-from stafeta.pipeline.runner.backoff import Backoff
 from stafeta.pipeline.runner.checkpoint_locks import Lock, checkpoints, local_folder
 from stafeta.pipeline.runner.failures import failure_of
 from stafeta.pipeline.runner.progress_counter import ProgressCounter, lag_of, rows_of
 from stafeta.pipeline.runner.reports import Heard, Report
 from stafeta.pipeline.runner.runner import Locks, check
 from stafeta.pipeline.runner.status_reporter import order, order_in
+from stafeta.pipeline.runner.supervisor import RestartBackoff
 
 
 def named(name: str, **options: Any) -> Job:
@@ -124,7 +124,7 @@ def test_the_error_of_a_users_function_is_told_in_a_line() -> None:
 
 
 def test_the_wait_doubles_up_to_a_limit_and_begins_anew_after_a_calm() -> None:
-    backoff = Backoff()
+    backoff = RestartBackoff()
     assert [backoff.after(0.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert [backoff.after(ran) for ran in (59.0, 60.0, 0.0)] == [60, 1, 2]
 

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
+from stafeta import text_tables
 from stafeta.bench.plan import DOORS, Plan
 from stafeta.bench.results import PERCENTS, Flow, Report, latency_ms
 
@@ -66,14 +67,7 @@ def _flow(flow: Flow, size: int) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            [row[0].ljust(widths[0])]
-            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        )
-        for row in rows
-    )
+    return "\n".join(text_tables.lines(rows, "<" + ">" * (len(rows[0]) - 1)))
 
 
 def _wrapped(sentences: str) -> str:

@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Final, Self
 
 from stafeta import errors
-from stafeta.bench.broker import environment
 from stafeta.bench.plan import Plan
+from stafeta.clients.closing import Closing
 from stafeta.errors import NoReply, StafetaError
+from stafeta.testing.broker import plain_environment
 
 _POLL_INTERVAL: Final = 0.2  # seconds between two looks at something else than what the workers say
 _EXIT_TIMEOUT: Final = 30.0  # seconds to end a subscription and leave
@@ -34,7 +34,7 @@ class Worker:
             [sys.executable, "-m", "stafeta.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment(),
+            env=plain_environment(),
             bufsize=0,
             process_group=0,  # Ctrl-C is for the one who measures, who ends the workers
         )
@@ -68,7 +68,7 @@ class Worker:
             stream.close()
 
 
-class WorkerPool:
+class WorkerPool(Closing):
     """All of them. Whatever happens, none is left afterwards, nor a subscription."""
 
     def __init__(self, plan: Plan) -> None:
@@ -110,16 +110,11 @@ class WorkerPool:
                     workers.append(Worker(self._plan, role, number))
                     self._selector.register(_output(workers[-1]), selectors.EVENT_READ, workers[-1])
         except BaseException:
-            self._end()
+            self.close()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-
-    def _end(self) -> None:
+    def close(self) -> None:
         self._selector.close()
         for worker in self.workers:
             if worker.done is None:

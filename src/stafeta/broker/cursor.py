@@ -1,9 +1,10 @@
 """How far a subscriber has come on one topic."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import merge
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+from stafeta.ranges import merged
 
 Span = tuple[int, int]  # offsets from the first up to, not including, the second
 
@@ -73,7 +74,7 @@ class Cursor:
         first, last = self._touched(spans[0][0], spans[-1][1])
         known = self.above if last - first == self.gaps else self._between(first, last)
         before = self.floor
-        joined = list(_joined([(0, before)], known, spans))
+        joined = list(merged([(0, before)], known, spans))
         floor, added = joined[0][1], joined[1:]
         if floor == before and added == known:
             return None
@@ -115,16 +116,3 @@ class Cursor:
         while span is not None:
             yield span
             span = self.next_pending(span[1], stop)
-
-
-def _joined(*sorted_spans: Iterable[Span]) -> Iterator[Span]:
-    """All of them in order, those that overlap or touch made one."""
-    spans = merge(*sorted_spans)
-    start, stop = next(spans)
-    for a, b in spans:
-        if a > stop:
-            yield start, stop
-            start, stop = a, b
-        elif b > stop:
-            stop = b
-    yield start, stop

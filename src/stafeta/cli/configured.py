@@ -41,7 +41,7 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
 
 def configuration(options: argparse.Namespace) -> "Config":
     """What `--config`, the environment, `--set` and `--broker` make together."""
-    from stafeta.clients.flight.address import checked
+    from stafeta.addresses import read_flight
     from stafeta.config import Setting, load
     from stafeta.config.sources import from_assignment
     from stafeta.errors import ConfigError
@@ -49,7 +49,7 @@ def configuration(options: argparse.Namespace) -> "Config":
     settings = [from_assignment(text, "--set") for text in options.set]
     if options.broker is not None:
         try:
-            settings.append(Setting(("pipeline", "broker"), checked(options.broker), "--broker"))
+            settings.append(Setting(("pipeline", "broker"), read_flight(options.broker), "--broker"))
         except ConfigError as error:
             raise ConfigError(f"--broker: {error}") from None
     return load(options.config, settings)

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, TypeVar
 
+from stafeta.backoff import Backoff
 from stafeta.cli.streams import Unwritable, write_some
 
 _T = TypeVar("_T")
@@ -82,10 +83,9 @@ class Handover:
 
     def _left(self) -> int:
         """What is in the pipe when nobody will take more of it."""
-        pause = _SHORTEST
+        pauses = Backoff(_SHORTEST, _LONGEST)
         while self._waiting() and not self._poll.poll(0):
-            time.sleep(pause)
-            pause = min(pause * 2, _LONGEST)
+            time.sleep(pauses.longer())
         return self._waiting()
 
     def _waiting(self) -> int:

@@ -31,11 +31,11 @@ def run(
     arguments: Mapping[str, Any],
 ) -> int:
     """Runs jobs until they have ended; returns the exit code."""
-    from stafeta.clients.flight.address import checked
+    from stafeta.addresses import read_flight
     from stafeta.pipeline.session import end, session
 
     settings = spark_settings(options)
-    checked(config.pipeline.broker)
+    read_flight(config.pipeline.broker)
     found = jobs()
     check(found)
     names = [job.name for job in found]

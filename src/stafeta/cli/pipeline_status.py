@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from stafeta import text_tables
 from stafeta.cli import exits, rendering
 from stafeta.config import Config
 from stafeta.errors import ConfigError, NoReply
 from stafeta.pipeline.jobs import BUILT_IN, find
 from stafeta.pipeline.runner.reports import CONTROL, Heard, last_reports
 from stafeta.pipeline.runner.status_reporter import order
+from stafeta.times import iso
 
 if TYPE_CHECKING:
     from stafeta.clients.flight.connection import Connection
 
 _PATIENCE: Final = 5.0
 _POLL_INTERVAL: Final = 0.2
-_WORDS: Final = 3  # the columns that are no numbers
+_SIDES: Final = "<<<>>>>><"
 
 
 def print_jobs(as_json: bool) -> int:
@@ -36,7 +38,11 @@ def print_status(config: Config, as_json: bool) -> int:
         heard = last_reports(broker)
     if as_json:
         for one in heard.values():
-            plain = {**json.loads(one.report.to_json()), "heard": _time(one.at), "silent": one.silent()}
+            plain = {
+                **json.loads(one.report.to_json()),
+                "heard": iso(one.at, "milliseconds"),
+                "silent": one.silent(),
+            }
             rendering.write([json.dumps(plain, ensure_ascii=False).encode()])
         return exits.OK
     if not heard:
@@ -62,18 +68,12 @@ def table(heard: Sequence[Heard], now: datetime) -> list[str]:
                 f"{speed:,.0f}",
                 f"{report.lag:,}",
                 str(report.restarts),
-                f"not heard of since {_time(one.at)[11:19]}" if one.silent(now) else report.error,
+                f"not heard of since {iso(one.at, 'milliseconds')[11:19]}"
+                if one.silent(now)
+                else report.error,
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            f"{cell:<{width}}" if at < _WORDS else f"{cell:>{width}}"
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join([*cells[:-1], row[-1]]).rstrip())
-    return lines
+    return text_tables.lines(rows, _SIDES)
 
 
 def stop(config: Config, names: Sequence[str], timeout: float) -> int:
@@ -119,7 +119,3 @@ def _connected(config: Config) -> "Connection":
     from stafeta.clients.flight.connection import connect
 
     return connect(config.pipeline.broker, timeout=_PATIENCE)
-
-
-def _time(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

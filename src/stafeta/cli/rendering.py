@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from stafeta import text_tables
+from stafeta.times import iso
+
 if TYPE_CHECKING:
     from stafeta.clients.zeromq.replies import Message, TopicInfo
 
@@ -74,7 +77,7 @@ def message_line(message: "Message", as_json: bool) -> bytes:
         "topic": message.topic,
         "id": message.id,
         "kind": message.kind,
-        "time": message.time.isoformat().replace("+00:00", "Z"),
+        "time": iso(message.time),
     }
     try:
         fields["text"] = message.data.decode()
@@ -95,10 +98,4 @@ def topic_lines(topics: list["TopicInfo"], as_json: bool) -> list[bytes]:
 
 def table(rows: Sequence[Sequence[str]], sides: str) -> list[bytes]:
     """Lines with columns, each aligned to its side, `<` or `>`."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        .rstrip()
-        .encode()
-        for row in rows
-    ]
+    return [line.encode() for line in text_tables.lines(rows, sides)]

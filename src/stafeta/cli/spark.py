@@ -134,11 +134,11 @@ def _check() -> "Path":
 
 
 def _address(text: str) -> str:
-    from stafeta.clients.flight.address import checked
+    from stafeta.addresses import read_flight
     from stafeta.errors import ConfigError
 
     try:
-        return checked(text)
+        return read_flight(text)
     except ConfigError as error:
         raise ConfigError(f"--broker: {error}") from None
 

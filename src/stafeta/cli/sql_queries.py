@@ -131,10 +131,10 @@ class Queries:
 
     def _look_for_broker(self) -> bool:
         """Whether the broker is there. Where it is not, the lake has to do."""
-        from stafeta.clients.flight.address import checked
+        from stafeta.addresses import read_flight
         from stafeta.pipeline.lake import Lake
 
-        address = checked(self._config.pipeline.broker)
+        address = read_flight(self._config.pipeline.broker)
         place = urlsplit(address)
         try:
             socket.create_connection((place.hostname or "", place.port or 0), _PATIENCE).close()

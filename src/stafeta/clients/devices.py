@@ -10,10 +10,10 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from stafeta.addresses import Address, without_brackets
+from stafeta.clients.closing import Closing
 from stafeta.doors.devices.codec import Deliveries, ReceivedMessage, identify, subscribe, unsubscribe
 from stafeta.doors.devices.readings import READERS, write
 from stafeta.errors import InvalidMessage, NoReply
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _SCIENTIFIC = re.compile(r"-?\d+(\.\d+)?[eE][+-]?\d{1,3}", re.ASCII)
 
 
-class Subscriber:
+class Subscriber(Closing):
     """One connection in the text dialect.
 
     The broker keeps a client's subscriptions when it is away; with `sf` it keeps what is published meanwhile, too.
@@ -87,14 +87,6 @@ class Subscriber:
     def close(self) -> None:
         self._socket.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _send(self, command: bytes) -> None:
         self._socket.settimeout(None)
         try:
@@ -103,7 +95,7 @@ class Subscriber:
             raise NoReply(f"The broker has closed the connection: {error.strerror}.") from None
 
 
-class Publisher:
+class Publisher(Closing):
     """Sends readings. UDP has no acknowledgement: nobody says whether one has arrived."""
 
     def __init__(self, host: str, port: int = 12345) -> None:
@@ -131,14 +123,6 @@ class Publisher:
 
     def close(self) -> None:
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def kind_of(word: str) -> Kind:

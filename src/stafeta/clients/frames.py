@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from stafeta.addresses import Address, without_brackets
+from stafeta.clients.closing import Closing
 from stafeta.doors.frames.codec import KEYS, Frames, frame
 from stafeta.doors.frames.serializers import JSON, PICKLE, XML, Serializer
 from stafeta.errors import Cancelled, Disconnected, InvalidFrame, InvalidName, Lagging, NoReply, WrongRole
@@ -32,7 +32,7 @@ class Role(StrEnum):
     PRODUCER = "producer"
 
 
-class Queue:
+class Queue(Closing):
     """One topic at a broker. A consumer pulls what is published on it and below it, a producer pushes.
 
     A consumer subscribes when it is made, and is sent the topic's last value first, if there is one. What is published
@@ -134,12 +134,8 @@ class Queue:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits
         self._socket.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """The same as `cancel`."""
         self.cancel()
 
     # --- frames

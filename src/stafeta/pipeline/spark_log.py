@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from stafeta.pipeline import checkpoint, disk
+from stafeta.pipeline import checkpoint_files, disk
 from stafeta.pipeline.connector.options import LOOKED
 
 SYNCED: Final = "synced.json"
@@ -25,7 +25,7 @@ SYNCED: Final = "synced.json"
 def looked_at(folder: str, batch: int) -> int | None:
     """When the topics that are not in a micro-batch had nothing more, in microseconds since 1970: its offsets say so
     where it is known, if the stream has an `idleTrigger`."""
-    text = checkpoint.content(folder, f"offsets/{batch}") or b""
+    text = checkpoint_files.content(folder, f"offsets/{batch}") or b""
     entries = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
     return max((int(one[LOOKED]) for one in entries if LOOKED in one), default=None)
 
@@ -54,14 +54,14 @@ class Checkpoint:
         newest = max(_entries(self._folder / "commits"), default=-1)
         if newest != self._synced:
             self._tree.sync()
-            checkpoint.write(str(self._folder), SYNCED, {"commit": newest, "boot": disk.boot()})
+            checkpoint_files.write(str(self._folder), SYNCED, {"commit": newest, "boot": disk.boot()})
             self._synced = newest
 
 
 def recover(place: str) -> None:
     """Removes from a checkpoint what was not synced before the system was started anew."""
     folder = disk.folder_of(place)
-    known = None if folder is None else checkpoint.read(str(folder), SYNCED)
+    known = None if folder is None else checkpoint_files.read(str(folder), SYNCED)
     if folder is None or (known is not None and known["boot"] == disk.boot()):
         return
     kept = -1 if known is None else known["commit"]

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as sf
 
 from stafeta.errors import ConfigError
+from stafeta.message import COLUMNS as OF_A_MESSAGE
 from stafeta.names import filters_of, matcher, pattern_of
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
-from stafeta.pipeline.lake.ranges import Ranges, first_missing, without
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.ranges import Ranges, first_missing, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from stafeta.clients.flight.listing import TopicInfo
+    from stafeta.clients.flight.connection import TopicInfo
     from stafeta.config import Config
 
 COLUMNS: Final = (*TABLES["messages"].names, "text")
-READINGS: Final = ("topic", "offset", "timestamp", "producer", "source", "kind", "number", "decimal")
+READINGS: Final = (*OF_A_MESSAGE[:-1], "number", "decimal")
 NUMBERS: Final = ("int", "short_real", "float")
 _FITTING: Final = r"^-?0*[0-9]{1,20}(\.[0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
 

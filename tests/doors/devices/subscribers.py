@@ -3,9 +3,9 @@
 import socket
 import struct
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from stafeta.clients.closing import Closing
 from tests.waiting import PATIENCE, wait_until
 
 Place = tuple[str, int]
@@ -19,7 +19,7 @@ class Message(NamedTuple):
     source: Place
 
 
-class Subscriber:
+class Subscriber(Closing):
     """Speaks the text dialect."""
 
     def __init__(self, place: Place, client: str, *, receive_buffer: int | None = None) -> None:
@@ -107,14 +107,6 @@ class Subscriber:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class StructSubscriber(Subscriber):
     """Speaks the struct dialect."""
@@ -138,7 +130,7 @@ class StructSubscriber(Subscriber):
         return Message(topic.rstrip(b"\0").decode(), type_, content[: sizes[type_]], place)
 
 
-class Publisher:
+class Publisher(Closing):
     """Sends datagrams."""
 
     def __init__(self, place: Place) -> None:
@@ -158,10 +150,5 @@ class Publisher:
     def send_raw(self, datagram: bytes) -> None:
         self._socket.sendto(datagram, self._place)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._socket.close()

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
+from stafeta.clients.closing import Closing
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE
 
@@ -39,7 +40,7 @@ SCHEMA = pa.schema(COLUMNS)
 EVERY_COLUMN = [*SCHEMA.names, *MORE]
 
 
-class Peer:
+class Peer(Closing):
     """A client of a Flight door."""
 
     def __init__(self, place: Place, patience: float = PATIENCE) -> None:
@@ -105,14 +106,6 @@ class Peer:
     def close(self) -> None:
         self.client.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class Putting:
     """A stream of batches to the broker, and its answers. What goes wrong is raised by `answer`, or when it is left."""
@@ -161,7 +154,7 @@ class Putting:
                 self._writer.close()
 
 
-class Reading:
+class Reading(Closing):
     """A stream of batches from the broker."""
 
     def __init__(self, stream: flight.FlightStreamReader) -> None:
@@ -198,12 +191,7 @@ class Reading:
     def cancel(self) -> None:
         self._stream.cancel()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.cancel()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import stafeta
 from stafeta.clients.flight.connection import Connection
-from stafeta.clients.flight.publisher import Published
+from stafeta.clients.flight.producer import Published
 from stafeta.errors import (
     ConfigError,
     InvalidMessage,

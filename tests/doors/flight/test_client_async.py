@@ -16,7 +16,7 @@ import pytest
 import stafeta
 from stafeta.clients.flight import async_streams
 from stafeta.clients.flight.async_connection import AsyncConnection
-from stafeta.clients.flight.publisher import Published
+from stafeta.clients.flight.producer import Published
 from stafeta.errors import Disconnected, InvalidMessage, NoReply, NoSuchTopic, TakenOver
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Place

@@ -4,15 +4,15 @@ import asyncio
 import ssl
 import threading
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
+from stafeta.clients.closing import Closing
 from tests.doors.flight.certificates import Pair
 
 _PART = 1 << 16
 
 
-class TlsRelay:
+class TlsRelay(Closing):
     def __init__(self, broker: tuple[str, int], pair: Pair) -> None:
         self._broker = broker
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -26,9 +26,7 @@ class TlsRelay:
         self.address = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

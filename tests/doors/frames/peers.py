@@ -5,10 +5,10 @@ import pickle
 import socket
 import struct
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from xml.etree import ElementTree
 
+from stafeta.clients.closing import Closing
 from tests.waiting import PATIENCE
 
 Place = tuple[str, int]
@@ -36,7 +36,7 @@ XML: Final = 1
 PICKLE: Final = 2
 
 
-class Peer:
+class Peer(Closing):
     def __init__(
         self, place: Place, serializer: int = JSON, key: str = "command", *, receive_buffer: int | None = None
     ) -> None:
@@ -105,10 +105,5 @@ class Peer:
             found += more
         return found
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.socket.close()

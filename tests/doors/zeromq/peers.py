@@ -2,18 +2,18 @@
 
 import json
 import re
-from types import TracebackType
 from typing import Any
 
 import zmq
 
+from stafeta.clients.closing import Closing
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE
 
 GET_REPLY = 4096  # of the broker that the fixture `small` starts
 
 
-class Peer:
+class Peer(Closing):
     """A socket on a broker's ZeroMQ door. `ask` waits for the reply; a DEALER may `send` ahead and `receive` later."""
 
     def __init__(
@@ -64,14 +64,6 @@ class Peer:
 
     def close(self) -> None:
         self.socket.close()
-
-    def __enter__(self) -> "Peer":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def request(kind: str, topic: str = "", client: str = "", /, **body: object) -> str:
@@ -128,7 +120,7 @@ def sequence(peer: Peer, topic: str, client: str, number: int, *publications: st
     return body["first_publication_id"], body["current_publication_id"]
 
 
-class LazyPirate:
+class LazyPirate(Closing):
     """Asks until it is answered: where no reply comes in time, again on a new socket."""
 
     def __init__(self, address: str, timeout: float = 5.0, tries: int = 6) -> None:
@@ -153,14 +145,6 @@ class LazyPirate:
         if self._peer is not None:
             self._peer.close()
             self._peer = None
-
-    def __enter__(self) -> "LazyPirate":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def works(broker: BrokerProcess, topic: str) -> bool:

@@ -3,13 +3,13 @@
 import socket
 import threading
 from contextlib import suppress
-from types import TracebackType
 from urllib.parse import urlsplit
 
+from stafeta.clients.closing import Closing
 from tests.waiting import PATIENCE
 
 
-class Relay:
+class Relay(Closing):
     """Passes TCP connections on to the broker at `upstream`."""
 
     def __init__(self, upstream: str) -> None:
@@ -48,14 +48,6 @@ class Relay:
         self.cut()
         for thread in self._threads:
             thread.join()
-
-    def __enter__(self) -> "Relay":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _accept(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from stafeta.broker.log import PIECE
 from stafeta.doors.zeromq import watchers
 from stafeta.doors.zeromq.codec import Watch
 from stafeta.errors import Lagging, Refused, StoreFull
-from stafeta.store.memory import MemoryStore
+from stafeta.testing.memory import MemoryStore
 from tests.broker.stores import FailingMemory, run
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import Peer

@@ -23,8 +23,8 @@ from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import OutOfSequence, StoreFull
 from stafeta.message import Kind
-from stafeta.store.memory import MemoryStore
 from stafeta.store.port import Group
+from stafeta.testing.memory import MemoryStore
 from tests.broker.stores import run
 
 DIALECT = JsonDialect()

@@ -11,7 +11,7 @@ from importlib import import_module
 
 _OF_TASKS = (
     "stafeta.clients.flight.connection",
-    "stafeta.pipeline.connector.reader",
+    "stafeta.pipeline.connector.batch_reader",
     "stafeta.pipeline.connector.reading",
     "stafeta.pipeline.connector.sink",
     "stafeta.pipeline.connector.staging",

@@ -6,38 +6,34 @@ from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta.clients.flight.address import ADDRESS
+from stafeta.addresses import FLIGHT
+from stafeta.clients.closing import EXIT_TIMEOUT, AsyncFinishing
 from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
-from stafeta.clients.flight.channel import log, spawn
+from stafeta.clients.flight.channel import Tls, log, spawn
 from stafeta.clients.flight.connection import (
     BATCH_ROWS,
     LINGER,
     MAX_MEMORY,
     Connection,
-    check_start,
-    portions,
-)
-from stafeta.clients.flight.data import Data
-from stafeta.clients.flight.listing import (
     SubscriptionInfo,
     TopicInfo,
+    check_start,
     floors,
+    portions,
     subscription_infos,
     topic_infos,
 )
-from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
-from stafeta.clients.flight.publisher import Published
+from stafeta.clients.flight.data import Data
+from stafeta.clients.flight.producer import Producer, Published, begun
 from stafeta.clients.flight.read_position import ReadPosition, StartOffset
 from stafeta.clients.flight.signals import left
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Subscription
-from stafeta.clients.flight.tls import Tls
-from stafeta.clients.flight.transaction import begun
 from stafeta.errors import StafetaError
 
 
@@ -46,7 +42,7 @@ class connect_async:  # noqa: N801 - it is called as a function is
 
     def __init__(
         self,
-        address: str = ADDRESS,
+        address: str = FLIGHT,
         *,
         timeout: float = 30.0,
         token: str | None = None,
@@ -75,7 +71,7 @@ class connect_async:  # noqa: N801 - it is called as a function is
         return self._connection
 
 
-class AsyncConnection:
+class AsyncConnection(AsyncFinishing):
     """`Connection` for asyncio: the same methods, each to be awaited, or to be used with `async for` or `async with`.
 
     Threads do the work, and a task waits for them. One that is cancelled stops to wait: what it has handed over is sent
@@ -84,7 +80,7 @@ class AsyncConnection:
 
     def __init__(
         self,
-        address: str = ADDRESS,
+        address: str = FLIGHT,
         *,
         timeout: float = 30.0,
         token: str | None = None,
@@ -265,19 +261,14 @@ class AsyncConnection:
         if errors:
             raise errors[0]
 
-    async def __aenter__(self) -> Self:
-        return self
+    async def _complete(self) -> None:
+        await self.close()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            await self.close()
-            return
-        try:
-            await self.close(min(EXIT_TIMEOUT, self._sync._channel.timeout))
-        except StafetaError as second:
-            log.warning("%s: not everything was sent: %s", self.address, second)
+    async def _abandon(self) -> None:
+        await self.close(min(EXIT_TIMEOUT, self._sync._channel.timeout))
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("%s: not everything was sent: %s", self.address, error)
 
     async def _ask(self, action: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         return await asyncio.wrap_future(self._sync._channel.start(action, body))

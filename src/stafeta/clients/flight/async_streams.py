@@ -2,20 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from stafeta.clients.closing import EXIT_TIMEOUT, AsyncFinishing
 from stafeta.clients.flight.channel import log, spawn
 from stafeta.clients.flight.data import Data, batches
-from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
+from stafeta.clients.flight.producer import PART, Producer, Transaction
 from stafeta.clients.flight.subscription import Received, Subscription
-from stafeta.clients.flight.transaction import PART, Transaction
 from stafeta.errors import StafetaError
 
 _T = TypeVar("_T", bound=Producer | Subscription)
 
 
-class _Stream(Generic[_T]):
+class _Stream(AsyncFinishing, Generic[_T]):
     def __init__(self, open_: Callable[[], Awaitable[_T]]) -> None:
         self._open = open_
         self._opening = asyncio.Lock()
@@ -54,16 +53,14 @@ class _Stream(Generic[_T]):
         await self._opened()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            try:
-                await self.close(min(EXIT_TIMEOUT, self._sync()._channel.timeout))
-            except StafetaError as second:
-                log.warning("Not everything has an answer: %s", second)
+    async def _complete(self) -> None:
+        await self.close()
+
+    async def _abandon(self) -> None:
+        await self.close(min(EXIT_TIMEOUT, self._sync()._channel.timeout))
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("Not everything has an answer: %s", error)
 
 
 class AsyncProducer(_Stream[Producer]):
@@ -135,7 +132,7 @@ class AsyncSubscription(_Stream[Subscription]):
         return found
 
 
-class AsyncTransaction:
+class AsyncTransaction(AsyncFinishing):
     """`Transaction` for asyncio."""
 
     def __init__(
@@ -193,16 +190,14 @@ class AsyncTransaction:
         await self._begun()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            await self.commit()
-            return
-        try:
-            await self.abort()
-        except StafetaError as second:
-            log.warning("%s: the transaction was not aborted: %s", self._producer, second)
+    async def _complete(self) -> None:
+        await self.commit()
+
+    async def _abandon(self) -> None:
+        await self.abort()
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("%s: the transaction was not aborted: %s", self._producer, error)
 
     async def _begun(self) -> Transaction:
         async with self._beginning:  # once: to begin it again would drop what is written

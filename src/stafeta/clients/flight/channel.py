@@ -1,4 +1,5 @@
-"""The way to one broker: its address, Flight clients on it, and actions that are tried again until they are answered.
+"""The way to one broker: its address, TLS, Flight clients on it, actions that are tried again until they are answered,
+and what a Flight error means. (docs/protocols/flight.md, Errors)
 
 1. A Flight client is a connection of its own: gRPC would otherwise share one, and with it one flow control, and the
    time that it waits before it connects again.
@@ -7,26 +8,44 @@
 3. A token is a password: it goes with each call, and over a network only inside TLS.
 4. Who answers and is not trusted will hardly be so a second later: the first call says so at once. After that it is
    trouble like any other, since certificates are renewed while programs run.
+5. What the door says comes with `extra_info`. Where it names a class of `stafeta.errors`, that one is raised; otherwise
+   it is `Refused`. What can be done later is `Unavailable`.
+6. Without `extra_info` it was not the door who spoke: either the connection is gone (`Disconnected`), or something
+   between the program and the door, Arrow or gRPC, said no (`Refused`).
+7. Where TLS is why the connection is gone, it is `Untrusted`, if that can be known.
+8. `Disconnected` and `Unavailable` are worth another try, the others are not.
 """
 
 import json
 import logging
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 from pyarrow import flight
 
+from stafeta import addresses, errors
+from stafeta.backoff import Backoff
 from stafeta.clients import forks
-from stafeta.clients.flight.address import checked
-from stafeta.clients.flight.error_mapping import LATE, TROUBLE, may_pass, translated
-from stafeta.clients.flight.tls import Tls
-from stafeta.errors import ConfigError, Disconnected, NoReply, StafetaError, Unavailable, Untrusted
+from stafeta.errors import (
+    ConfigError,
+    Disconnected,
+    NoReply,
+    OutOfSequence,
+    Refused,
+    StafetaError,
+    Unavailable,
+    Untrusted,
+)
 
 _OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),
@@ -36,6 +55,35 @@ _OPTIONS: Final = [
 ]
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
+TROUBLE = (pa.ArrowException, OSError)
+"""What pyarrow raises where a call does not go well."""
+_GONE = (
+    flight.FlightUnavailableError,
+    flight.FlightCancelledError,
+    flight.FlightInternalError,
+    OSError,
+)
+LATE = "no answer came in time"
+_WRAPPING = re.compile(
+    r"^Flight (returned|cancelled)[^,]*, with message: |\.? (Detail|gRPC client debug context): .*$",
+    re.DOTALL,
+)
+_FIRST_REASON = re.compile(r"^failed to connect to all addresses; last error: (UNKNOWN: )?")
+# What gRPC and OpenSSL, or BoringSSL, say where a handshake fails.
+_UNTRUSTED = (
+    (
+        re.compile(r"certificate[ _]verify[ _]failed(?:: )?([^:]*)", re.IGNORECASE),
+        r"its certificate is not accepted (\1). The TLS roots say which authorities are trusted",
+    ),
+    (
+        re.compile(r"Peer name (\S+) is not in peer certificate"),
+        r"its certificate is not for \1. If it is the broker all the same, the name in it is the TLS hostname to give",
+    ),
+    (
+        re.compile(r"wrong[ _]version[ _]number", re.IGNORECASE),
+        "it does not speak TLS. Without that, its address begins with grpc://",
+    ),
+)
 _T = TypeVar("_T")
 _TOKEN: Final = re.compile(r"[!-~]+")
 _numbers = count(1)
@@ -43,26 +91,66 @@ _numbers = count(1)
 log = logging.getLogger("stafeta.client")
 
 
-class Pauses:
+@dataclass(frozen=True)
+class Tls:
+    """For a connection to `grpc+tls://`: PEM files, which are read when the connection is made."""
+
+    roots: str | Path | None = None
+    """The authorities that are trusted; the system's, if not given."""
+
+    certificate: str | Path | None = None
+    """Who we are, where the broker wants to know; with all certificates up to the authority."""
+
+    key: str | Path | None = None
+    """The key of the certificate, not encrypted."""
+
+    hostname: str | None = None
+    """The name in the broker's certificate, if it is not the one in the address."""
+
+    def options(self) -> dict[str, Any]:
+        """What `pyarrow.flight.FlightClient` wants to know of it. gRPC says of a file that is not right only that it
+        cannot connect: so they are tried here first."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        found: dict[str, Any] = {"override_hostname": self.hostname or None}
+        if self.roots:
+            found["tls_root_certs"] = _read("roots", self.roots)
+            try:
+                context.load_verify_locations(self.roots)
+            except ssl.SSLError:
+                raise ConfigError(f"{self.roots}, the TLS roots, has no certificates in PEM form.") from None
+        elif system := ssl.get_default_verify_paths().cafile:  # where there is none, gRPC knows some
+            found["tls_root_certs"] = _read("roots", system)
+        if self.certificate and self.key:
+            found["cert_chain"] = _read("certificate", self.certificate)
+            found["private_key"] = _read("key", self.key)
+            try:
+                # With an empty password nobody is asked for one.
+                context.load_cert_chain(self.certificate, self.key, password="")
+            except (ssl.SSLError, ValueError):
+                raise ConfigError(
+                    f"{self.certificate} and {self.key} are not a TLS certificate and its key, in PEM form and without "
+                    "a password."
+                ) from None
+        elif self.certificate or self.key:
+            given, missing = ("certificate", "key") if self.certificate else ("key", "certificate")
+            raise ConfigError(
+                f"A TLS {given} is given, {self.certificate or self.key}, and no {missing} with it."
+            )
+        return found
+
+
+class Pauses(Backoff):
     """How long to wait before the next try: 0.1 s, doubled with each one up to 2 s."""
 
     def __init__(self) -> None:
-        self._next = _FIRST_PAUSE
-
-    def longer(self) -> float:
-        pause = self._next
-        self._next = min(pause * 2, _LONGEST_PAUSE)
-        return pause
-
-    def reset(self) -> None:
-        self._next = _FIRST_PAUSE
+        super().__init__(_FIRST_PAUSE, _LONGEST_PAUSE)
 
 
 class Channel:
     def __init__(
         self, address: str, timeout: float, token: str | None = None, tls: Tls | None = None
     ) -> None:
-        self.address = checked(address, token=token is not None, tls=tls is not None)
+        self.address = addresses.read_flight(address, token=token is not None, tls=tls is not None)
         self.timeout = _positive(timeout)
         self._tls = (tls or Tls()).options() if self.address.startswith("grpc+tls:") else {}
         # Arrow takes bytes only, its types know text only.
@@ -217,3 +305,64 @@ def _positive(timeout: float) -> float:
     if not 0 < timeout < 1e9:
         raise ConfigError(f"A timeout is a number of seconds above 0, not {timeout!r}.")
     return timeout
+
+
+def _read(what: str, path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}, the TLS {what}, cannot be read: {error.strerror or error}.") from None
+
+
+def translated(error: BaseException) -> StafetaError:
+    """The error of `stafeta.errors` that an error of pyarrow's stands for."""
+    if isinstance(error, StafetaError):
+        return error
+    said = _said(error)
+    if said is not None:
+        return _of_the_door(error, said)
+    if isinstance(error, flight.FlightTimedOutError):
+        return Disconnected(LATE)
+    if isinstance(error, _GONE) and not getattr(error, "extra_info", None):
+        return _untrusted(error) or Disconnected(sentence(error))
+    return Refused(sentence(error))
+
+
+def may_pass(error: StafetaError) -> bool:
+    """Whether the same may go well later."""
+    return isinstance(error, Disconnected | Unavailable)
+
+
+def sentence(error: BaseException) -> str:
+    """What an error of Arrow or gRPC says, without what they wrap it in."""
+    words = _FIRST_REASON.sub("", _WRAPPING.sub("", str(error))).strip()
+    return words.rstrip(".") or type(error).__name__
+
+
+def _said(error: BaseException) -> dict[str, Any] | None:
+    if not isinstance(error, flight.FlightError) or not error.extra_info:
+        return None
+    try:
+        said = json.loads(error.extra_info)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) and isinstance(said.get("message"), str) else None
+
+
+def _untrusted(error: BaseException) -> Untrusted | None:
+    for sign, meaning in _UNTRUSTED:
+        if (found := sign.search(sentence(error))) is not None:
+            return Untrusted(found.expand(meaning))
+    return None
+
+
+def _of_the_door(error: BaseException, said: dict[str, Any]) -> StafetaError:
+    message: str = said["message"]
+    if isinstance(error, flight.FlightUnavailableError):
+        return Unavailable(message)
+    if said.get("error") == "OutOfSequence":
+        return OutOfSequence(message, int(said.get("expected", 0)))
+    kind = getattr(errors, str(said.get("error")), None)
+    if isinstance(kind, type) and issubclass(kind, StafetaError):
+        return kind(message)
+    return Refused(message)

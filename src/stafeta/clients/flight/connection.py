@@ -5,35 +5,24 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 from weakref import WeakSet
 
 import pyarrow as pa
 from pyarrow import flight
 
+from stafeta.addresses import FLIGHT
 from stafeta.clients import forks
-from stafeta.clients.flight.acks import Acks
-from stafeta.clients.flight.address import ADDRESS
-from stafeta.clients.flight.channel import Channel, log
+from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
+from stafeta.clients.flight.channel import Channel, Tls, log
 from stafeta.clients.flight.data import Data
-from stafeta.clients.flight.listing import (
-    SubscriptionInfo,
-    TopicInfo,
-    floors,
-    subscription_infos,
-    topic_infos,
-)
-from stafeta.clients.flight.producer import EXIT_TIMEOUT, Producer
-from stafeta.clients.flight.publisher import Published, Publisher
+from stafeta.clients.flight.producer import Producer, Published, Publisher, Transaction, begun
 from stafeta.clients.flight.read_position import ReadPosition, StartOffset
 from stafeta.clients.flight.rows import Rows
 from stafeta.clients.flight.signals import left
 from stafeta.clients.flight.stream_reader import StreamReader
-from stafeta.clients.flight.subscription import Subscription
-from stafeta.clients.flight.tls import Tls
-from stafeta.clients.flight.transaction import Transaction, begun
+from stafeta.clients.flight.subscription import Acks, Subscription
 from stafeta.errors import ConfigError, StafetaError
 
 BATCH_ROWS: Final = 10_000
@@ -43,8 +32,37 @@ _LEAVING: Final = 0.5  # seconds that threads which are about to end are waited 
 MAX_RANGES: Final = 1000  # of offsets in one acknowledgement
 
 
+class TopicInfo(NamedTuple):
+    """A topic of the broker: the lowest offset that it holds, and the one that the next message gets."""
+
+    topic: str
+    first: int
+    next: int
+    rows: int
+    subscribers: int
+
+
+class CursorInfo(NamedTuple):
+    """How far a subscriber has come on a topic: everything below `floor` is acknowledged, and the ranges `above` it,
+    each from, up to but not including. `first` and `next` are the topic's, as of the same instant."""
+
+    topic: str
+    floor: int
+    above: tuple[tuple[int, int], ...]
+    first: int
+    next: int
+
+
+class SubscriptionInfo(NamedTuple):
+    """A durable subscription. The client is named as the broker knows it: `flight/<name>`, `devices/<id>`, …"""
+
+    client: str
+    filter: str
+    cursors: tuple[CursorInfo, ...]
+
+
 def connect(
-    address: str = ADDRESS, *, timeout: float = 30.0, token: str | None = None, tls: Tls | None = None
+    address: str = FLIGHT, *, timeout: float = 30.0, token: str | None = None, tls: Tls | None = None
 ) -> "Connection":
     """Connect to a broker's Flight door. Waits until it answers; where it does not within `timeout` seconds, this and
     everything else that waits raises `NoReply`. An address `grpc+tls://…` is for TLS, with certificates as `tls` says.
@@ -55,12 +73,12 @@ def connect(
     return connection
 
 
-class Connection:
+class Connection(Finishing):
     """A way to a broker, for any number of threads. Whatever breaks on it is mended, and tried again."""
 
     def __init__(
         self,
-        address: str = ADDRESS,
+        address: str = FLIGHT,
         *,
         timeout: float = 30.0,
         token: str | None = None,
@@ -234,19 +252,14 @@ class Connection:
         if errors:
             raise errors[0]
 
-    def __enter__(self) -> Self:
-        return self
+    def _complete(self) -> None:
+        self.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-            return
-        try:
-            self.close(min(EXIT_TIMEOUT, self._channel.timeout))
-        except StafetaError as second:
-            log.warning("%s: not everything was sent: %s", self.address, second)
+    def _abandon(self) -> None:
+        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
+
+    def _log_unfinished(self, error: StafetaError) -> None:
+        log.warning("%s: not everything was sent: %s", self.address, error)
 
     def __del__(self) -> None:
         if hasattr(self, "_publisher") and not forks.is_forked() and not self._channel.closed.is_set():
@@ -349,6 +362,34 @@ def portions(done: Mapping[str, int]) -> Iterator[list[list[object]]]:
     ranges: list[list[object]] = [[topic, None, offset] for topic, offset in done.items()]
     for start in range(0, len(ranges), MAX_RANGES):
         yield ranges[start : start + MAX_RANGES]
+
+
+def topic_infos(results: list[dict[str, Any]]) -> list[TopicInfo]:
+    return [TopicInfo(*(result[field] for field in TopicInfo._fields)) for result in results]
+
+
+def subscription_infos(results: list[dict[str, Any]]) -> list[SubscriptionInfo]:
+    return [
+        SubscriptionInfo(
+            result["client"],
+            result["filter"],
+            tuple(
+                CursorInfo(
+                    one["topic"],
+                    one["floor"],
+                    tuple((start, stop) for start, stop in one["above"]),
+                    one["first"],
+                    one["next"],
+                )
+                for one in result["cursors"]
+            ),
+        )
+        for result in results
+    ]
+
+
+def floors(results: list[dict[str, Any]]) -> dict[str, int]:
+    return {result["topic"]: result["floor"] for result in results}
 
 
 _connections: WeakSet[Connection] = WeakSet()

@@ -12,13 +12,13 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from stafeta.errors import ConfigError
+from stafeta.message import COLUMNS
 
-COLUMNS: Final = ("topic", "offset", "timestamp", "producer", "source", "kind", "payload")
 StartOffset: TypeAlias = int | datetime | str | None
 """Where to begin or to end: an offset, a time, `"earliest"`, `"latest"`."""
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from stafeta.clients.flight.batching import PublishBatch, PublishQueue, PublishRequest, Source
-from stafeta.clients.flight.channel import Channel, Pauses, log
-from stafeta.clients.flight.error_mapping import TROUBLE, may_pass, translated
+from stafeta.clients.flight.channel import TROUBLE, Channel, Pauses, log, may_pass, translated
 from stafeta.clients.flight.signals import Signal, Waiting
 from stafeta.errors import Disconnected, OutOfSequence, Refused, StafetaError
 

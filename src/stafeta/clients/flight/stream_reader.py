@@ -20,8 +20,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from stafeta.clients import forks
-from stafeta.clients.flight.channel import Channel, Pauses, log, spawn
-from stafeta.clients.flight.error_mapping import TROUBLE, may_pass, translated
+from stafeta.clients.flight.channel import TROUBLE, Channel, Pauses, log, may_pass, spawn, translated
 from stafeta.clients.flight.read_position import ReadPosition
 from stafeta.clients.flight.signals import Signal, Waiting
 from stafeta.errors import Disconnected, Refused, StafetaError

@@ -5,12 +5,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import zmq
 
 from stafeta.clients import forks
+from stafeta.clients.closing import Closing
 from stafeta.clients.zeromq.batching import MAX_PAYLOAD, Batcher
 from stafeta.clients.zeromq.client_core import MAX_WINDOW, ClientClosed, ClientCore
 from stafeta.clients.zeromq.outbox import PutProgress, Receipt
@@ -36,7 +36,7 @@ ADDRESS = "tcp://127.0.0.1:9001"
 _T = TypeVar("_T")
 
 
-class Client:
+class Client(Closing):
     """A publisher and subscriber that loses nothing and repeats nothing.
 
     `folder` is where it keeps what it must remember; a client that was killed and is made anew with the same folder
@@ -204,14 +204,6 @@ class Client:
         """Ends the connection and lets the folder go. May be repeated. Does nothing in a process that was forked
         meanwhile."""
         self._core.close()
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _forked(self) -> None:
         self._core.forked()

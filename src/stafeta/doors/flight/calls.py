@@ -13,7 +13,7 @@ from pyarrow import flight
 from stafeta import addresses
 from stafeta.doors.flight import codec
 from stafeta.doors.flight.actions import ACTIONS, act
-from stafeta.doors.flight.codec import COLUMNS, Description, Ticket
+from stafeta.doors.flight.codec import Description, Ticket
 from stafeta.doors.flight.encode_batches import BatchEncoder, schema_of
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import Stream
@@ -27,6 +27,7 @@ from stafeta.errors import (
     TakenOver,
     Unavailable,
 )
+from stafeta.message import COLUMNS
 
 if TYPE_CHECKING:
     from stafeta.doors.flight.server import FlightDoor, Part

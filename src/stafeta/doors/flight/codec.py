@@ -6,21 +6,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from reprlib import repr as shown
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from stafeta.errors import InvalidRequest, OutOfSequence, StafetaError
+from stafeta.message import COLUMNS
+from stafeta.times import micros_of
 
-COLUMNS: Final = ("topic", "offset", "timestamp", "producer", "source", "kind", "payload")
 MORE_COLUMNS: Final = ("counter", "position")
 BATCH_ROWS: Final = 65_536
 MAX_PARTITIONS: Final = 10_000
 SENTENCE: Final = 500  # characters
 MAX_BODY: Final = 1 << 20  # bytes
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST: Final = (1 << 63) - 1
 
 
@@ -318,8 +318,7 @@ class Body:
             try:
                 moment = datetime.fromisoformat(value)
                 if moment.tzinfo is not None:
-                    since = moment - _EPOCH
-                    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+                    return micros_of(moment)
             except (ValueError, OverflowError):
                 pass
         elif value is None or (isinstance(value, int) and not isinstance(value, bool)):

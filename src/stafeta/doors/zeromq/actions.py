@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from stafeta import __version__
@@ -32,6 +32,7 @@ from stafeta.doors.zeromq.json_dialect import listed, ready, stats, stored_seque
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import InvalidClient, NoSuchOffset, OutOfSequence, StafetaError, StoreDamaged
 from stafeta.names import PREFIXES, check_client
+from stafeta.ranges import ranges_of
 
 MAX_SIZE = 1 << 20
 PORTION = 1000  # messages or ids of one request, before others get their turn
@@ -70,7 +71,7 @@ def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> byte
         case Ack(client, filter_, ids, up_to):
             subscription, one = _aim(broker, client, filter_)
             assert one is not None, "acknowledging positions needs reading"
-            broker.ack_all(subscription, one, _ranges(ids or ()) if up_to is None else [(0, up_to + 1)])
+            broker.ack_all(subscription, one, ranges_of(ids or ()) if up_to is None else [(0, up_to + 1)])
             return dialect.done()
         case Login():
             return dialect.logged_in(broker.new_client())
@@ -200,7 +201,7 @@ async def _put_in_portions(broker: Broker, request: PutSequence, source: str) ->
 async def _ack_in_portions(
     broker: Broker, subscription: Subscription, topic: Topic, ids: Sequence[int]
 ) -> None:
-    ranges = await asyncio.to_thread(_ranges, ids)
+    ranges = await asyncio.to_thread(ranges_of, ids)
     broker.check_offset(topic, ranges[-1][1] - 1)
     portions = Portions(broker)
     for at in range(0, len(ranges), PORTION):
@@ -349,7 +350,7 @@ async def _ack_single_positions(
         found: list[int] = []
         for batch in batches:
             found += [o for o, position in enumerate(batch.positions, batch.base) if _has(wanted, position)]
-        broker.ack_all(subscription, topic, _ranges(found))
+        broker.ack_all(subscription, topic, ranges_of(found))
         offset = batches[-1].end
         at = bisect_right(wanted, batches[-1].last_position)
         await portions.others_turn()
@@ -358,14 +359,3 @@ async def _ack_single_positions(
 def _has(wanted: list[int], position: int) -> bool:
     at = bisect_left(wanted, position)
     return at < len(wanted) and wanted[at] == position
-
-
-def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """Ids as ranges from, up to but not including."""
-    ranges: list[tuple[int, int]] = []
-    for id_ in sorted(set(ids)):
-        if ranges and ranges[-1][1] == id_:
-            ranges[-1] = (ranges[-1][0], id_ + 1)
-        else:
-            ranges.append((id_, id_ + 1))
-    return ranges

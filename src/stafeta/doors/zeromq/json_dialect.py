@@ -2,7 +2,7 @@
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from operator import itemgetter
 from reprlib import repr as shown  # what strangers send may be as large and as deep as they like
 from typing import Any, NamedTuple, cast
@@ -32,11 +32,11 @@ from stafeta.doors.zeromq.codec import (
 )
 from stafeta.errors import BrokerClosed, DataLoss, OutOfSequence, StafetaError, StoreDamaged, StoreError
 from stafeta.message import KIND, TIME, Batch, Kind, check_payload
+from stafeta.times import EPOCH
 
 TYPES = (
     "REQUEST_ID, SUB, UNSUB, PUT, GET, ACK, WAIT, WATCH, READ, TOPICS, STATS, CLIENTS, SUBSCRIPTIONS and SKIP"
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_INT = (1 << 63) - 1
 MAX_WAIT = 30.0
 MAX_LINES = 1000  # of a list
@@ -293,7 +293,7 @@ def _publications(fetched: FetchResult) -> Iterator[dict[str, object]]:
                 publication["text"] = b64encode(payload).decode()
                 publication["encoding"] = "base64"
             publication["kind"] = _WORDS[kind]
-            publication["time"] = _EPOCH + timedelta(microseconds=cast("int", time))
+            publication["time"] = EPOCH + timedelta(microseconds=cast("int", time))
             if fetched.by_position:
                 publication["topic"] = batch.topic
             yield publication

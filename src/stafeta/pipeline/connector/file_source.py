@@ -21,10 +21,10 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from stafeta.errors import StafetaError
-from stafeta.pipeline.connector.columns import arrow_schema, schema_of
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Task
+from stafeta.pipeline.connector.spark_schema import arrow_schema, schema_of
 from stafeta.pipeline.connector.stream import FailedStream, TopicStream
 from stafeta.pipeline.lake.files import create, runs
 from stafeta.pipeline.lake.tables import TABLES

@@ -8,21 +8,20 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from stafeta.clients.flight.address import ADDRESS, checked
+from stafeta import times
+from stafeta.addresses import FLIGHT, read_flight
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.message import Kind
 from stafeta.names import check_client, check_filter, check_name, matcher
 from stafeta.units import parse_count, parse_duration
 
 if TYPE_CHECKING:
-    from stafeta.clients.flight.channel import Channel
+    from stafeta.clients.flight.channel import Channel, Tls
     from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.tls import Tls
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 Offset: TypeAlias = int | Edge
@@ -30,7 +29,6 @@ NEW_TOPICS: Final = "new topics"
 LOOKED: Final = "looked at"
 """Keys of a stream's offsets, beside the topics: they have a space in them, which no topic has."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FOR_BATCH: Final = ("endingOffsets", "endingTimestamp", "pushdown")
 _FOR_STREAMS: Final = (
     "durable",
@@ -48,7 +46,7 @@ _SPARKS_OWN: Final = {"checkpointlocation", "queryname"}
 class Address:
     """Where the broker is, and who asks."""
 
-    broker: str = ADDRESS
+    broker: str = FLIGHT
     timeout: float = 120.0
     token: str | None = field(default=None, repr=False)
     roots: str | None = None
@@ -71,7 +69,7 @@ class Address:
     def _tls(self) -> "Tls | None":
         if not (self.roots or self.certificate or self.key or self.hostname):
             return None
-        from stafeta.clients.flight.tls import Tls
+        from stafeta.clients.flight.channel import Tls
 
         return Tls(self.roots, self.certificate, self.key, self.hostname)
 
@@ -120,14 +118,14 @@ class ReadOptions:
         filters = given.take("subscribe", _filters, ())
         start = StartOffset(
             given.take("startingOffsets", _offsets, "latest" if streaming else "earliest"),
-            given.take("startingTimestamp", _time),
+            given.take("startingTimestamp", times.parse),
         )
         reading = cls(
             address,
             filters,
             start,
             StartOffset(
-                given.take("endingOffsets", _offsets, "latest"), given.take("endingTimestamp", _time)
+                given.take("endingOffsets", _offsets, "latest"), given.take("endingTimestamp", times.parse)
             ),
             given.take("maxOffsetsPerTrigger", _positive),
             given.take("minOffsetsPerTrigger", _positive),
@@ -250,7 +248,7 @@ def _offset(topic: str, place: object) -> Offset:
 
 def _address(given: _Given) -> Address:
     return Address(
-        given.take("broker", checked, Address.broker),
+        given.take("broker", read_flight, Address.broker),
         given.take("timeout", _timeout, Address.timeout),
         given.take("token", str),
         given.take("tlsRoots", str),
@@ -270,21 +268,6 @@ def _offsets(text: str) -> Edge | dict[str, Offset]:
         raise ConfigError(
             f"{text!r} is neither 'earliest' nor 'latest' nor offsets by topic, such as {{\"upb/hall\": 23}}."
         ) from None
-
-
-def _time(text: str) -> int:
-    plain = text.strip()
-    if plain.removeprefix("-").isdecimal():
-        return int(plain) * 1000
-    try:
-        time = datetime.fromisoformat(plain)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise ConfigError(
-            f"{text!r} is no time; write milliseconds since 1970, or ISO 8601 with a zone: 2026-11-16T08:00:00Z."
-        )
-    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import reduce
 from typing import Any, Final
 
@@ -30,10 +30,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-NEVER_NULL: Final = frozenset({"topic", "offset", "timestamp", "producer", "source", "kind", "payload"})
+from stafeta.message import COLUMNS
+from stafeta.times import micros_of
+
+NEVER_NULL: Final = frozenset(COLUMNS)
 _LONG: Final = 2**63
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def _instant(value: object) -> int | None:
     """Microseconds since 1970. A datetime without a zone is no instant."""
     if not isinstance(value, datetime) or value.utcoffset() is None:
         return None
-    return (value - _EPOCH) // _MICROSECOND
+    return micros_of(value)
 
 
 def _masks(batch: pa.RecordBatch, name: str, span: Span) -> list[Any]:

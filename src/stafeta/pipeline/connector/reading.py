@@ -18,15 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import flight
 
-from stafeta.clients.flight.channel import Channel, Pauses, spawn
-from stafeta.clients.flight.error_mapping import LATE, TROUBLE, may_pass, translated
+from stafeta.clients.flight.channel import LATE, TROUBLE, Channel, Pauses, may_pass, spawn, translated
 from stafeta.columns import Repeats, counting
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
-from stafeta.pipeline.connector.columns import STORED, needed
 from stafeta.pipeline.connector.decoding import decoded
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Range, Task, lost
 from stafeta.pipeline.connector.pushdown import Wanted
+from stafeta.pipeline.connector.spark_schema import STORED, needed
 
 _compute: Any = pc  # its types do not know all of it
 _KNOWN: Final = frozenset({"topic", "offset"})

@@ -9,12 +9,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import BinaryType, StringType, StructType, TimestampType
 
 from stafeta.errors import ConfigError, InvalidSchema, StafetaError
-from stafeta.pipeline.connector.columns import schema_of
 from stafeta.pipeline.connector.errors import plain_errors
 from stafeta.pipeline.connector.options import Misplaced, ReadOptions, WriteOptions
+from stafeta.pipeline.connector.spark_schema import schema_of
 
 if TYPE_CHECKING:
-    from stafeta.pipeline.connector.reader import TopicReader
+    from stafeta.pipeline.connector.batch_reader import TopicReader
     from stafeta.pipeline.connector.sink import BatchSink, StreamSink
     from stafeta.pipeline.connector.stream import FailedStream, TopicStream
 
@@ -44,7 +44,7 @@ class DefaultSource(DataSource):
 
     @plain_errors
     def reader(self, schema: StructType) -> "TopicReader":
-        from stafeta.pipeline.connector.reader import NarrowedReader, TopicReader
+        from stafeta.pipeline.connector.batch_reader import NarrowedReader, TopicReader
 
         options = ReadOptions.of(self.options, streaming=False)
         return (NarrowedReader if options.pushdown else TopicReader)(options, schema)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from stafeta.clients.flight.transaction import Transaction
+from stafeta.clients.flight.producer import Transaction
 from stafeta.pipeline.connector.options import WriteOptions
 from stafeta.pipeline.connector.reading import spare_the_collector
 from stafeta.pipeline.connector.repeats import Label

@@ -29,17 +29,16 @@ from pyspark.sql.types import StructType
 from stafeta.errors import DataLoss, NoSuchOffset, StafetaError
 from stafeta.message import ROW
 from stafeta.names import matcher
-from stafeta.pipeline.connector.columns import arrow_schema, check_schema
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, ReadOptions
 from stafeta.pipeline.connector.planning import USUAL, Range, Task, checked, held, tasks
+from stafeta.pipeline.connector.spark_schema import arrow_schema, check_schema
 from stafeta.pipeline.spark_log import Checkpoint
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.listing import TopicInfo
+    from stafeta.clients.flight.connection import Connection, TopicInfo
 
 _REST: Final = 0.05  # seconds
 Offsets: TypeAlias = dict[str, Any]

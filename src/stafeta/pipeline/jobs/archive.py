@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import DataLoss
 from stafeta.names import FLIGHT_PREFIX, filters_of, matcher
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.connector.file_source import FileSource
 from stafeta.pipeline.job import Context, Job, hold, release
 from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
 from stafeta.pipeline.jobs.archiving.starts import Plan, plan, sentence
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.files import joined
-from stafeta.pipeline.lake.ranges import count, united
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.unused import sweep_now_and_then
+from stafeta.ranges import count, united
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,7 +54,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         durable=None,
         startingOffsets=json.dumps(planned.starts) if planned.starts else "earliest",
     )
-    place = checkpoint.fresh(context.checkpoint, keep=_NOTES)
+    place = checkpoint_files.fresh(context.checkpoint, keep=_NOTES)
     writer: Any = files.writeStream.foreachBatch(archiving(lake, context.config.compact.keep))
     query = context.start(writer, checkpoint=place)
     keeper = RetentionKeeper(

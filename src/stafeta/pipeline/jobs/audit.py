@@ -16,9 +16,9 @@ from stafeta.errors import StafetaError, Unsound
 from stafeta.names import FLIGHT_PREFIX, check_filter, filters_of, matcher
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.archiving.retention import holder
-from stafeta.pipeline.jobs.auditing import blocks, counters, cursors, offsets, stored
-from stafeta.pipeline.jobs.auditing.blocks import Bounds
+from stafeta.pipeline.jobs.auditing import counters, cursors, offset_bits, offsets, stored
 from stafeta.pipeline.jobs.auditing.findings import Finding, Report, Tally
+from stafeta.pipeline.jobs.auditing.offset_bits import Bounds
 from stafeta.pipeline.lake import files
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from stafeta.clients.flight.connection import Connection
-    from stafeta.clients.flight.listing import SubscriptionInfo, TopicInfo
+    from stafeta.clients.flight.connection import Connection, SubscriptionInfo, TopicInfo
     from stafeta.config import Config
     from stafeta.pipeline.lake import Lake
 
@@ -165,8 +164,8 @@ def _offsets(
     tally: Tally,
 ) -> int:
     """Adds what is wrong with offsets and contents; returns how many messages there are."""
-    frame = blocks.bounds_frame(spark, bounds.values())
-    found = blocks.collected(blocks.blocks(archived, log, frame), MOST + len(bounds))
+    frame = offset_bits.bounds_frame(spark, bounds.values())
+    found = offset_bits.collected(offset_bits.blocks(archived, log, frame), MOST + len(bounds))
     if len(found) == MOST + len(bounds):
         raise StafetaError(
             f"More than {MOST:,} times 64 offsets are in doubt: look at some of the topics at a time (--topic)."
@@ -175,7 +174,7 @@ def _offsets(
         (one.topic, one.block) for one in found if one.block is not None and (one.twice or one.unlike)
     ]
     if doubtful:
-        rows = blocks.doubtful_rows(archived, log, frame, doubtful[:CLOSELY], MOST)
+        rows = offset_bits.doubtful_rows(archived, log, frame, doubtful[:CLOSELY], MOST)
         offsets.judge_rows(tally, rows)
     topics = wanted.topics(broker)
     now = offsets.Now(
@@ -191,9 +190,9 @@ def _offsets(
 def _counters(
     spark: "SparkSession", archived: "DataFrame", log: "DataFrame", bounds: dict[str, Bounds], tally: Tally
 ) -> None:
-    frame = blocks.bounds_frame(spark, bounds.values())
+    frame = offset_bits.bounds_frame(spark, bounds.values())
     messages: Any = archived.select(*counters.COLUMNS).union(
-        blocks.unarchived(log, frame).select(*counters.COLUMNS)
+        offset_bits.unarchived(log, frame).select(*counters.COLUMNS)
     )
     producers = counters.producers_in_doubt(messages, PRODUCERS)
     if producers:

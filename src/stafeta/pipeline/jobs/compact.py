@@ -9,7 +9,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, date, datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyiceberg.manifest import DataFile
@@ -18,11 +18,12 @@ from pyiceberg.table import Table
 from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.lake import Lake
+from stafeta.pipeline.lake.compaction import Merging, small, today
 from stafeta.pipeline.lake.merging import DamagedFile
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.turns import MERGE, turn
 from stafeta.pipeline.lake.unused import sweep
-from stafeta.pipeline.lake.upkeep import Merging, small, today
+from stafeta.times import EPOCH
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -146,15 +147,12 @@ class _Lines:
         if time.monotonic() < self._said + _LINE:
             return
         self._said = time.monotonic()
-        day = date.fromordinal(_EPOCH + group[0].partition[0])
+        day = EPOCH.date() + timedelta(days=group[0].partition[0])
         print(  # noqa: T201
             f"{self._name}: {self._files:,} files are merged, now of {day}; {left} groups are left.",
             file=sys.stderr,
             flush=True,
         )
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC).toordinal()
 
 
 def _size(some: Iterable[DataFile]) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.names import MAX_BYTES, MAX_LEVELS
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context, Job, without_own_topics
 from stafeta.pipeline.jobs import schemas
 from stafeta.pipeline.jobs.schemas import Schema
@@ -127,7 +127,7 @@ class Burial:
 def start(context: Context) -> "Sequence[StreamingQuery]":
     where = context.config.deadletter.schemas
     declared = schemas.load(where) if where else ()
-    name = f"{NAME}/{checkpoint.identity(context.checkpoint)}"
+    name = f"{NAME}/{checkpoint_files.identity(context.checkpoint)}"
     burial = Burial(context.lake, context.config.pipeline.broker, name)
     found = dead(without_own_topics(context.stream(columns=COLUMNS)), declared)
     return [context.start(found.writeStream.foreachBatch(burial))]

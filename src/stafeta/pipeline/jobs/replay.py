@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -20,7 +19,7 @@ from stafeta.pipeline.connector.sink import PRODUCER
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.auditing.findings import counted
 from stafeta.pipeline.jobs.replaying.pace import Clock, chunks
-from stafeta.pipeline.jobs.replaying.plan import (
+from stafeta.pipeline.jobs.replaying.replay_plan import (
     Plan,
     PlanStore,
     chosen,
@@ -31,9 +30,10 @@ from stafeta.pipeline.jobs.replaying.plan import (
     ranges_of,
     sampled,
 )
-from stafeta.pipeline.jobs.replaying.request import EPOCH, FULL, Request, name_of
+from stafeta.pipeline.jobs.replaying.request import FULL, Request, name_of
 from stafeta.pipeline.lake.lake import archived_in
 from stafeta.progress import Progress
+from stafeta.times import time_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,7 +216,7 @@ def _times(low: int | None, high: int | None) -> str | None:
     """For the catalog: which files can have messages between two times, both included."""
 
     def text(micros: int) -> str:
-        return (EPOCH + timedelta(microseconds=micros)).isoformat(timespec="microseconds")
+        return time_of(micros).isoformat(timespec="microseconds")
 
     bounds = [(">=", low), ("<=", high)]
     return (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import Unsound
-from stafeta.pipeline import checkpoint, spark_log
+from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.job import Context, Job, with_valid_topic, without_own_topics
 from stafeta.pipeline.jobs import windows
 from stafeta.pipeline.lake import Lake
@@ -40,7 +40,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         lake=context.lake,
         broker=context.config.pipeline.broker,
         folder=place,
-        name=f"{NAME}/{checkpoint.identity(place)}",
+        name=f"{NAME}/{checkpoint_files.identity(place)}",
         sizes=tuple(round(size * 1e6) for size in context.config.rollup.sizes),
         delay=round(context.config.rollup.delay * 1e6),
         log=context.checkpoint,
@@ -59,7 +59,7 @@ def _idling(options: "Options") -> dict[str, Any]:
 def figures(context: Context) -> Mapping[str, Any]:
     """For the reports: how many windows are closed, how many readings came too late for those of each size, and how
     many had times that are ahead."""
-    last = checkpoint.read(f"{context.checkpoint}/{_FOLDER}", _DONE)
+    last = checkpoint_files.read(f"{context.checkpoint}/{_FOLDER}", _DONE)
     return {} if last is None else {name: last.get(name, 0) for name in ("late", _AHEAD, "windows")}
 
 
@@ -81,13 +81,13 @@ def rolling(rollup: Rollup) -> "Callable[[DataFrame, int], None]":
     """What is done with each micro-batch."""
 
     def roll(batch: "DataFrame", number: int) -> None:
-        done = checkpoint.read(f"{rollup.folder}/{number}", _DONE)
+        done = checkpoint_files.read(f"{rollup.folder}/{number}", _DONE)
         if done is None:
             done = _compute_batch(rollup, batch, number)
         if done["closed"]:
             closed = _read_windows(batch.sparkSession, done, windows.CLOSED)
             _publish_windows(rollup, windows.finished(closed, _labels(done["sizes"])), number)
-        checkpoint.remove(f"{rollup.folder}/{number - 1}")
+        checkpoint_files.remove(f"{rollup.folder}/{number - 1}")
 
     return roll
 
@@ -126,7 +126,7 @@ def _compute_batch(rollup: Rollup, batch: "DataFrame", number: int) -> dict[str,
     rows.where(sf.col(windows.WINDOW_STATE) != windows.LATE).write.partitionBy(windows.WINDOW_STATE).parquet(
         attempt
     )
-    checkpoint.keep(attempt)
+    checkpoint_files.keep(attempt)
     figures = seen.get
     done = {
         "folder": attempt,
@@ -137,8 +137,8 @@ def _compute_batch(rollup: Rollup, batch: "DataFrame", number: int) -> dict[str,
         "late": {name: before["late"].get(name, 0) + (figures[name] or 0) for _, name in labels},
         _AHEAD: before.get(_AHEAD, 0) + (figures[_AHEAD] or 0),
     }
-    checkpoint.write(f"{rollup.folder}/{number}", _DONE, done)
-    checkpoint.write(rollup.folder, _DONE, done)
+    checkpoint_files.write(f"{rollup.folder}/{number}", _DONE, done)
+    checkpoint_files.write(rollup.folder, _DONE, done)
     return done
 
 
@@ -154,7 +154,7 @@ def _read_windows(spark: "SparkSession", done: Mapping[str, Any], window_state: 
 def _before(rollup: Rollup, number: int) -> dict[str, Any]:
     if number == 0:
         return {"sizes": [], "open": 0, "windows": 0, "late": {}}
-    known = checkpoint.read(f"{rollup.folder}/{number - 1}", _DONE)
+    known = checkpoint_files.read(f"{rollup.folder}/{number - 1}", _DONE)
     if known is None:
         raise Unsound(
             f"The windows that were open after micro-batch {number - 1} are missing in {rollup.folder}: what is left "

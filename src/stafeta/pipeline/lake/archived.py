@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from pyiceberg.table import Table
 
 from stafeta.pipeline.lake import files
-from stafeta.pipeline.lake.ranges import Ranges, total, united
+from stafeta.ranges import Ranges, total, united
 
 ARCHIVED: Final = "stafeta.archived"
 FOLDER: Final = "archived"

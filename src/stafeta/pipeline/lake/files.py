@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from stafeta.errors import Unsound
-from stafeta.pipeline.lake.ranges import Ranges
 from stafeta.pipeline.lake.syncing import SyncedFile, sync_files
 from stafeta.pipeline.lake.tables import Definition
+from stafeta.ranges import Ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,11 +25,11 @@ from stafeta.errors import StoreConflict
 from stafeta.pipeline.lake import archived, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known
 from stafeta.pipeline.lake.catalog import LAKE
-from stafeta.pipeline.lake.ranges import Ranges, count, missing
+from stafeta.pipeline.lake.compaction import after_commit
 from stafeta.pipeline.lake.recovery import has_metadata
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.turns import turn
-from stafeta.pipeline.lake.upkeep import after_commit
+from stafeta.ranges import Ranges, count, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import NoSuchTopic
+from stafeta.times import iso
 
 if TYPE_CHECKING:
     from stafeta.clients.flight.connection import Connection
@@ -81,7 +82,7 @@ class Heard:
 
 
 def moment() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso(datetime.now(UTC), "milliseconds")
 
 
 def last_reports(broker: "Connection") -> dict[str, Heard]:

@@ -14,11 +14,10 @@ from uuid import uuid4
 from stafeta.config import Config
 from stafeta.errors import ConfigError
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.runner.backoff import Backoff
 from stafeta.pipeline.runner.checkpoint_locks import Lock, checkpoints, local_folder
 from stafeta.pipeline.runner.reports import Report
 from stafeta.pipeline.runner.status_reporter import StatusReporter
-from stafeta.pipeline.runner.supervisor import PATIENCE, JobSupervisor
+from stafeta.pipeline.runner.supervisor import PATIENCE, JobSupervisor, RestartBackoff
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +66,7 @@ class Runner:
         once: bool = False,
         arguments: Mapping[str, Any] | None = None,
         tell: Callable[[Report], None] = lambda report: None,
-        backoff: Callable[[], Backoff] = Backoff,
+        backoff: Callable[[], RestartBackoff] = RestartBackoff,
     ) -> None:
         """`arguments` are for the batch jobs; `tell` gets each report as well as the broker does."""
         check(jobs)

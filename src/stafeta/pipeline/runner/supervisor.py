@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from stafeta.backoff import Backoff
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.runner.backoff import Backoff
 from stafeta.pipeline.runner.failures import Failure, failure_of
 from stafeta.pipeline.runner.progress_counter import ProgressCounter
 from stafeta.pipeline.runner.queries import activate, batch_of, begins, interrupt, is_done, mark
@@ -32,12 +32,27 @@ PATIENCE: Final = 10.0
 _POLL_INTERVAL: Final = 0.2  # seconds between looks at the queries
 _REPORT_INTERVAL: Final = 1.0  # … between reports of micro-batches
 _HEARTBEAT: Final = 3.0  # … between reports of nothing
+_CALM: Final = 60.0  # seconds without a failure, after which the next one is a first one
 _TRIES: Final = 3  # restarts with `once`
 _BEGINNING: Final = 20.0  # seconds that others wait for a job to begin
 
 
 class _Stopped(Exception):
     """It is to stop before it has begun."""
+
+
+class RestartBackoff(Backoff):
+    """A second before the first restart, then twice as long each time, up to a minute; from the beginning again after a
+    minute in which it went well."""
+
+    def __init__(self, first: float = 1.0, longest: float = 60.0) -> None:
+        super().__init__(first, longest)
+
+    def after(self, ran: float) -> float:
+        """The wait after a failure of a job that had run for so many seconds."""
+        if ran >= _CALM:
+            self.reset()
+        return self.longer()
 
 
 class JobSupervisor:
@@ -50,14 +65,14 @@ class JobSupervisor:
         context: Context,
         runner: str,
         tell: Callable[[Report], None],
-        backoff: Backoff | None = None,
+        backoff: RestartBackoff | None = None,
         turn: "threading.Lock | None" = None,
     ) -> None:
         self.job = job
         self.failure: Failure | None = None
         self._context = context
         self._tell = tell
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff or RestartBackoff()
         self._turn = turn or threading.Lock()
         self._report = Report(job.name, since=moment(), runner=runner)
         self._reported = 0.0

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from stafeta.errors import StoreDamaged, StoreError
 from stafeta.names import COUNTER_PREFIX, is_filter, matcher
+from stafeta.ranges import merged
 from stafeta.store.blocks import Run, batch_of, decode, runs_of, verified
 from stafeta.store.blocks import checksum as checksum_of
 from stafeta.store.sqlite import schema, segments
@@ -375,14 +376,7 @@ class Repair:
 
 def _joined(floor: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]]:
     """How far a cursor is, and the ranges above that are done, each apart from the next."""
-    above: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if start <= floor:
-            floor = max(floor, stop)
-        elif above and start <= above[-1][1]:
-            above[-1] = above[-1][0], max(above[-1][1], stop)
-        else:
-            above.append((start, stop))
+    (_, floor), *above = merged([(-1 << 63, floor)], sorted(ranges))
     return floor, above
 
 

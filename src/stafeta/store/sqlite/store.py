@@ -37,7 +37,7 @@ from stafeta.store.sqlite.reader import Reader, check_block
 from stafeta.store.sqlite.recent import RecentRuns
 from stafeta.store.sqlite.segments import WORTH, Segments
 from stafeta.store.sqlite.sweeper import Sweeper
-from stafeta.store.sqlite.worker import Worker
+from stafeta.store.sqlite.task_thread import Worker
 from stafeta.store.sqlite.writer import Writer
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from stafeta.pipeline.jobs.alerting.alert_messages import payload_of, topic_of
 from stafeta.pipeline.jobs.alerting.evaluation import (
     Evaluation,
     State,
@@ -29,7 +30,6 @@ from stafeta.pipeline.jobs.alerting.evaluation import (
     joined,
     load,
 )
-from stafeta.pipeline.jobs.alerting.messages import payload_of, topic_of
 from stafeta.pipeline.jobs.alerting.packs import unpacked
 from stafeta.pipeline.jobs.alerting.rules import Rule
 

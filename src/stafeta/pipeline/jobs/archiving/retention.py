@@ -12,10 +12,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import known_in
-from stafeta.pipeline.lake.ranges import first_missing
+from stafeta.ranges import first_missing
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -101,13 +101,13 @@ class RetentionKeeper:
         self._write_down()
 
     def _write_down(self) -> None:
-        checkpoint.write(self._folder, _SEEN, {"lake": self._id, "seen": self._seen})
+        checkpoint_files.write(self._folder, _SEEN, {"lake": self._id, "seen": self._seen})
 
 
 def _noted(folder: str, lake: str) -> list[tuple[float, dict[str, int]]]:
     """What was noted of a lake. What another one had says nothing of it; nor does a file that is damaged."""
     try:
-        notes = checkpoint.read(folder, _SEEN) or {}
+        notes = checkpoint_files.read(folder, _SEEN) or {}
         mine = notes["seen"] if notes.get("lake") == lake else []
         return [(float(since), {topic: int(end) for topic, end in ends.items()}) for since, ends in mine]
     except (ValueError, TypeError, KeyError, AttributeError) as error:

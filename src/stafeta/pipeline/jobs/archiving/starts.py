@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from stafeta.errors import DataLoss
 from stafeta.pipeline.lake.archived import Known
-from stafeta.pipeline.lake.ranges import Ranges, count, first_missing, united, without
+from stafeta.ranges import Ranges, count, first_missing, united, without
 
 
 class Topic(Protocol):

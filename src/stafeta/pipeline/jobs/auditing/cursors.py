@@ -7,19 +7,21 @@
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from stafeta.clients.flight.listing import CursorInfo, SubscriptionInfo
 from stafeta.names import matcher
 from stafeta.pipeline.jobs.auditing.findings import Finding, Ranges
-from stafeta.pipeline.lake.ranges import without
+from stafeta.ranges import without
+
+if TYPE_CHECKING:
+    from stafeta.clients.flight.connection import CursorInfo, SubscriptionInfo
 
 CHECK: Final = "cursors"
 Archived = Mapping[str, Sequence[tuple[int, int]]]
 
 
 def standing(
-    subscriptions: Iterable[SubscriptionInfo],
+    subscriptions: "Iterable[SubscriptionInfo]",
     archived: Archived,
     archive: str,
     wanted: Callable[[str], bool],
@@ -38,7 +40,7 @@ def standing(
 
 def covering(
     before: Collection[str],
-    subscriptions: Iterable[SubscriptionInfo],
+    subscriptions: "Iterable[SubscriptionInfo]",
     after: Collection[str],
     wanted: Callable[[str], bool],
 ) -> list[Finding]:
@@ -61,7 +63,7 @@ def covering(
     return found
 
 
-def _cursor(subscription: SubscriptionInfo, cursor: CursorInfo) -> list[Finding]:
+def _cursor(subscription: "SubscriptionInfo", cursor: "CursorInfo") -> list[Finding]:
     topic, floor, above, first, end = cursor
     found = []
     if floor > end:
@@ -78,7 +80,7 @@ def _cursor(subscription: SubscriptionInfo, cursor: CursorInfo) -> list[Finding]
 
 
 def _ahead(
-    subscription: SubscriptionInfo, cursor: CursorInfo, archived: Sequence[tuple[int, int]]
+    subscription: "SubscriptionInfo", cursor: "CursorInfo", archived: Sequence[tuple[int, int]]
 ) -> list[Finding]:
     if not 1 < cursor.floor <= cursor.next:
         return []
@@ -86,6 +88,6 @@ def _ahead(
     return [_finding(subscription, cursor.topic, "is done with what is not archived", ahead)] if ahead else []
 
 
-def _finding(subscription: SubscriptionInfo, topic: str, what: str, ranges: Ranges) -> Finding:
+def _finding(subscription: "SubscriptionInfo", topic: str, what: str, ranges: Ranges) -> Finding:
     who = f"{subscription.client} on {subscription.filter}"
     return Finding(CHECK, topic, f"{who} {what}", ranges, sum(abs(stop - start) for start, stop in ranges))

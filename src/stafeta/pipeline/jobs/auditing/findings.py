@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from stafeta.pipeline.lake.ranges import union
+from stafeta import text_tables
+from stafeta.ranges import union
 
 Ranges: TypeAlias = "tuple[tuple[int, int], ...]"
 """Offsets, from the first up to, not including, the second of each pair."""
@@ -52,8 +53,7 @@ class Report(NamedTuple):
             rows += [
                 (one.check, one.topic, one.what, one.where, f"{one.count:,}") for one in self.findings[:LINES]
             ]
-            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-            lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+            lines += text_tables.lines(rows, "<" * len(rows[0]))
             if len(self.findings) > LINES:
                 lines.append(f"… and {len(self.findings) - LINES:,} more")
         return [*lines, self.summary]

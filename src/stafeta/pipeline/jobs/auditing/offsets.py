@@ -7,9 +7,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from stafeta.pipeline.jobs.auditing.blocks import Block, Bounds, DoubtfulRow, ranges_of
 from stafeta.pipeline.jobs.auditing.findings import Tally
-from stafeta.pipeline.lake.ranges import without
+from stafeta.pipeline.jobs.auditing.offset_bits import Block, Bounds, DoubtfulRow, ranges_of
+from stafeta.ranges import within, without
 
 GAP: Final = "in neither lake nor log"
 LOST: Final = "missing from the log"
@@ -37,7 +37,7 @@ def judge(tally: Tally, blocks: Iterable[Block], bounds: Mapping[str, Bounds], n
         bound = bounds.get(one.topic, Bounds(one.topic))
         # A topic that is gone had nothing that was waited for.
         collected = (1, now.first.get(one.topic, bound.next))
-        excused = _cut(now.archived.get(one.topic, ()), collected) if bound.said else [collected]
+        excused = within(now.archived.get(one.topic, ()), *collected) if bound.said else [collected]
         tally.add("archive", one.topic, ABSENT, ranges_of(one.block, one.absent))
         tally.add("archive", one.topic, UNSAID, ranges_of(one.block, one.unsaid))
         tally.add("offsets", one.topic, LOST, without(ranges_of(one.block, one.lost & ~one.gap), [collected]))
@@ -62,9 +62,3 @@ def judge_ends(tally: Tally, bounds: Iterable[Bounds], now: Now) -> None:
         end = now.next.get(one.topic)
         if end is not None and one.said and one.said[-1][1] > end:
             tally.add("agreement", one.topic, OTHER_LOG, [(end, one.said[-1][1])])
-
-
-def _cut(ranges: Iterable[tuple[int, int]], within: tuple[int, int]) -> list[tuple[int, int]]:
-    low, high = within
-    cut = [(max(start, low), min(stop, high)) for start, stop in ranges]
-    return [(start, stop) for start, stop in cut if start < stop]

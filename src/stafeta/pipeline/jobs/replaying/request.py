@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
+from stafeta import times
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.names import check_filter, check_name, filters_of, matcher
 
@@ -14,7 +14,6 @@ TOPIC: Final = "{topic}"
 FULL: Final = "full"
 ORIGINAL: Final = "original"
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
@@ -39,8 +38,8 @@ class Request:
         request = cls(
             _checked("--topic", _filters, arguments.get("topic")),
             _checked("--into", _into, arguments.get("into")),
-            _checked("--from", moment, arguments.get("since"), optional=True),
-            _checked("--to", moment, arguments.get("until"), optional=True),
+            _checked("--from", times.parse, arguments.get("since"), optional=True),
+            _checked("--to", times.parse, arguments.get("until"), optional=True),
             arguments.get("from_offset"),
             arguments.get("to_offset"),
             _checked("--rate", _rate, arguments.get("rate") or FULL),
@@ -78,21 +77,6 @@ def name_of(given: str | None) -> str:
             f"A replay cannot be named {given!r}: write letters, digits, '.', '-' and '_', at most 64."
         )
     return given
-
-
-def moment(text: str) -> int:
-    """A time, in microseconds since 1970."""
-    if re.fullmatch(r"\d+", text):
-        return int(text) * 1000
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise ConfigError(
-            f"{text!r} is no time; write ISO 8601 with a zone, 2026-11-16T08:00:00Z, or milliseconds since 1970."
-        )
-    return (time - EPOCH) // timedelta(microseconds=1)
 
 
 def _checked(option: str, parse: Callable[[str], Any], text: str | None, *, optional: bool = False) -> Any:

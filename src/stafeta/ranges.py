@@ -1,21 +1,49 @@
 """Ranges of offsets: from the first up to, not including, the second of each pair."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
 
 Run = tuple[int, int]
 Ranges = dict[str, list[Run]]
 """By topic, in order and apart."""
 
 
+def merged(*sorted_runs: Iterable[Run]) -> Iterator[Run]:
+    """All of them in order, those that overlap or touch made one. Each of what is given is in order."""
+    runs = merge(*sorted_runs)
+    for start, stop in runs:
+        for low, high in runs:
+            if low > stop:
+                yield start, stop
+                start, stop = low, high
+            elif high > stop:
+                stop = high
+        yield start, stop
+
+
 def union(runs: Iterable[Run]) -> list[Run]:
     """The same offsets, in order and in as few ranges as can be."""
-    made: list[Run] = []
-    for start, stop in sorted(runs):
-        if made and start <= made[-1][1]:
-            made[-1] = made[-1][0], max(stop, made[-1][1])
+    return list(merged(sorted(runs)))
+
+
+def ranges_of(offsets: Iterable[int]) -> list[Run]:
+    """Single offsets, as ranges."""
+    ranges: list[Run] = []
+    for offset in sorted(set(offsets)):
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = (ranges[-1][0], offset + 1)
         else:
-            made.append((start, stop))
-    return made
+            ranges.append((offset, offset + 1))
+    return ranges
+
+
+def within(runs: Iterable[Run], low: int | None, high: int | None) -> list[Run]:
+    """The offsets of these ranges from `low` up to, not including, `high`; None where an end is open."""
+    cut = [
+        (start if low is None else max(start, low), stop if high is None else min(stop, high))
+        for start, stop in runs
+    ]
+    return [(start, stop) for start, stop in cut if start < stop]
 
 
 def without(runs: Iterable[Run], others: Iterable[Run]) -> list[Run]:

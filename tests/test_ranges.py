@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stafeta import ranges as offsets
 from stafeta.errors import Unsound
 from stafeta.pipeline.lake.files import joined, ranges
-from stafeta.pipeline.lake.ranges import Ranges, count, first_missing, missing, united
+from stafeta.ranges import Ranges, count, first_missing, merged, missing, united, within
 
 numbers = st.sets(st.integers(1, 40))
 by_topic = st.dictionaries(st.sampled_from("abc"), numbers)
@@ -68,6 +69,23 @@ def test_ranges_are_united_with_others(known: dict[str, set[int]], more: dict[st
 def test_the_first_that_is_missing_is_the_lowest_that_is_not_there(known: set[int], start: int) -> None:
     expected = next(one for one in range(start, 100) if one not in known)
     assert first_missing(ranges_of({"a": known}).get("a", []), start) == expected
+
+
+@given(numbers)
+def test_single_offsets_are_made_ranges(found: set[int]) -> None:
+    assert offsets.ranges_of([*found, *found]) == ranges_of({"a": found}).get("a", [])
+
+
+@given(st.lists(numbers))
+def test_sorted_ranges_are_merged(some: list[set[int]]) -> None:
+    every = ranges_of({"a": set().union(*some)}).get("a", [])
+    assert list(merged(*(ranges_of({"a": one}).get("a", []) for one in some))) == every
+
+
+@given(numbers, st.none() | st.integers(0, 41), st.none() | st.integers(0, 41))
+def test_what_is_within_bounds_is_left(found: set[int], low: int | None, high: int | None) -> None:
+    left = {one for one in found if (low is None or one >= low) and (high is None or one < high)}
+    assert within(ranges_of({"a": found}).get("a", []), low, high) == ranges_of({"a": left}).get("a", [])
 
 
 @given(by_topic, st.integers(1, 30), st.randoms())

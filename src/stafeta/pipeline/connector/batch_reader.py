@@ -7,11 +7,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from stafeta.errors import NoSuchOffset
-from stafeta.pipeline.connector.columns import arrow_schema, check_schema
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import Offset, ReadOptions, StartOffset
 from stafeta.pipeline.connector.planning import Held, Range, Task, checked, held, tasks
 from stafeta.pipeline.connector.pushdown import Wanted, narrowed
+from stafeta.pipeline.connector.spark_schema import arrow_schema, check_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

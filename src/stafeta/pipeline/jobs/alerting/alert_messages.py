@@ -1,6 +1,5 @@
 """What an alert looks like on its topic. (docs/alerts.md)"""
 
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import orjson
@@ -8,9 +7,9 @@ import orjson
 from stafeta.errors import InvalidName
 from stafeta.names import check_name
 from stafeta.pipeline.jobs.alerting.evaluation import Event
+from stafeta.times import iso, time_of
 
 PREFIX: Final = "alerts"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def topic_of(rule: str, topic: str) -> str:
@@ -34,14 +33,10 @@ def payload_of(event: Event, topic: str) -> str:
         "value": event.value,
         "limit": rule.limit,
         "offset": event.offset,
-        "time": _time(event.time),
+        "time": iso(time_of(event.time)),
     }
     if event.since is not None:
-        said["since"] = _time(event.since)
+        said["since"] = iso(time_of(event.since))
     said["severity"] = rule.severity
     said["message"] = rule.sentence(topic, event.value) if event.raised else f"{topic}: {rule.name} is over."
     return orjson.dumps(said).decode()
-
-
-def _time(microseconds: int) -> str:
-    return (_EPOCH + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")

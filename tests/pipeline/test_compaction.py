@@ -15,11 +15,11 @@ import pytest
 
 from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.jobs.compact import compact
-from stafeta.pipeline.lake import Lake, files, merging, turns, unused, upkeep
+from stafeta.pipeline.lake import Lake, compaction, files, merging, turns, unused
 from stafeta.pipeline.lake import lake as tables
+from stafeta.pipeline.lake.compaction import Merging, alike, today
 from stafeta.pipeline.lake.merging import DamagedFile, Source, merge
 from stafeta.pipeline.lake.tables import TABLES
-from stafeta.pipeline.lake.upkeep import Merging, alike, today
 from tests.pipeline.lakes import arrow, message, offsets, parquet, run, settings, whole
 
 DAY = 86_400.0
@@ -57,12 +57,12 @@ def path(url: str) -> Path:
 
 def test_who_commits_merges(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each commit is of one file, of a day that is over."""
-    monkeypatch.setattr(upkeep, "FEW", 4)
+    monkeypatch.setattr(compaction, "FEW", 4)
     most = 0
     for number in range(18):
         put(lake, 1 + number, 2 + number)
         most = max(most, len(urls(lake)))
-    assert most <= upkeep.FEW + 1
+    assert most <= compaction.FEW + 1
     assert offsets(lake) == {"a": whole(1, 18)}
     assert lake.archived() == {"a": [(1, 19)]}
     assert len(lake.table("messages").snapshots()) <= 18 + 6  # a merge each few commits, and no more
@@ -73,11 +73,11 @@ def test_files_are_merged_by_size_and_a_day_that_is_over_sooner(lake: Lake) -> N
         put(lake, 1 + number, 2 + number)
     (one, *_) = found = [task.file for task in lake.table("messages").scan().plan_files()]
     (day,) = {file.partition[0] for file in found}
-    assert alike(found, upkeep.SIZE, day) == []  # it is not over
-    assert alike(found, upkeep.SIZE, day + 1) == [found]
-    assert [len(group) for group in alike(found * 6, upkeep.SIZE, day)] == [18]
+    assert alike(found, compaction.SIZE, day) == []  # it is not over
+    assert alike(found, compaction.SIZE, day + 1) == [found]
+    assert [len(group) for group in alike(found * 6, compaction.SIZE, day)] == [18]
     assert alike(found * 6, one.file_size_in_bytes, day + 1) == []  # they are large enough
-    classes = [upkeep._class(size) for size in (1, 65_535, 65_536, (1 << 20) - 1, 1 << 20, 1 << 24)]
+    classes = [compaction._class(size) for size in (1, 65_535, 65_536, (1 << 20) - 1, 1 << 20, 1 << 24)]
     assert classes == [0, 0, 1, 1, 2, 3]
 
 
@@ -86,7 +86,7 @@ def test_compact_in_turn_with_an_archive_that_never_rests(
 ) -> None:
     """Each commit of compact's would meet one of the archive's."""
     monkeypatch.setattr(tables, "after_commit", lambda table: None)
-    monkeypatch.setattr(upkeep, "MOST", 5)
+    monkeypatch.setattr(compaction, "MOST", 5)
     for number in range(20):
         put(lake, 1 + number, 2 + number)
     ended, count, failed = threading.Event(), 0, []

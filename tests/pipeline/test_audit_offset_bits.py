@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from stafeta.pipeline.jobs.auditing import blocks, offsets
-from stafeta.pipeline.jobs.auditing.blocks import Bounds, ranges_of
+from stafeta.pipeline.jobs.auditing import offset_bits, offsets
 from stafeta.pipeline.jobs.auditing.findings import Tally
-from stafeta.pipeline.lake.ranges import union, without
+from stafeta.pipeline.jobs.auditing.offset_bits import Bounds, ranges_of
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.ranges import union, without
 
 BEGIN = datetime(2026, 11, 16, tzinfo=UTC)
 EVERYTHING = (1, 301)
@@ -68,14 +68,14 @@ class Planted:
     def found(self, **now: Any) -> list[tuple[str, str, str, int]]:
         """Topic, what, where and how many."""
         lake, log = self._frame(self._lake), self._frame(self._log)
-        bounds = blocks.bounds_frame(self._spark, self.bounds.values())
-        told = blocks.collected(blocks.blocks(lake, log, bounds), 10_000)
+        bounds = offset_bits.bounds_frame(self._spark, self.bounds.values())
+        told = offset_bits.collected(offset_bits.blocks(lake, log, bounds), 10_000)
         doubtful = [
             (one.topic, one.block) for one in told if one.block is not None and (one.twice or one.unlike)
         ]
         tally = Tally()
         if doubtful:
-            offsets.judge_rows(tally, blocks.doubtful_rows(lake, log, bounds, doubtful, 10_000))
+            offsets.judge_rows(tally, offset_bits.doubtful_rows(lake, log, bounds, doubtful, 10_000))
         first = {name: one.first for name, one in self.bounds.items()}
         end = {name: one.next for name, one in self.bounds.items() if one.next > 1}
         archived = {name: (*one.said, *one.absent) for name, one in self.bounds.items()}

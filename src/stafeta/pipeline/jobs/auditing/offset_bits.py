@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as sf
 
-from stafeta.pipeline.lake.ranges import first_missing
+from stafeta.message import COLUMNS
+from stafeta.ranges import first_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WIDTH: Final = 64  # offsets in a block: bits of a long
-CONTENT: Final = ("offset", "timestamp", "producer", "source", "kind", "payload", "counter")
+CONTENT: Final = (*COLUMNS[1:], "counter")
 _PIECE: Final = 1 << 20  # blocks that are made of one row
 _EXPECTED, _LAKE, _LOG = 0, 1, 2
 _BITS: Final = ("absent", "unsaid", "lost", "gap")

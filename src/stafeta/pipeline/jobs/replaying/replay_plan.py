@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as sf
 
 from stafeta.errors import ConfigError
-from stafeta.pipeline import checkpoint
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.jobs.replaying.request import TOPIC, Request
+from stafeta.ranges import within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -101,7 +102,7 @@ class PlanStore:
     def read(self, name: str) -> Plan | None:
         """The plan of a replay that has begun."""
         try:
-            stored = checkpoint.read(self._folder, f"{name}.json")
+            stored = checkpoint_files.read(self._folder, f"{name}.json")
             return None if stored is None else Plan.of(stored)
         except (KeyError, TypeError, ValueError):
             raise ConfigError(
@@ -110,7 +111,7 @@ class PlanStore:
 
     def write(self, name: str, plan: Plan) -> None:
         """Writes it whole, or not at all."""
-        checkpoint.write(self._folder, f"{name}.json", asdict(plan))
+        checkpoint_files.write(self._folder, f"{name}.json", asdict(plan))
 
 
 def ranges_of(
@@ -119,14 +120,8 @@ def ranges_of(
     """What of the archived offsets is asked for."""
     chosen = {}
     for topic, runs in archived.items():
-        if request.wants(topic):
-            low, high = request.from_offset, request.to_offset
-            cut = [
-                (start if low is None else max(start, low), stop if high is None else min(stop, high))
-                for start, stop in runs
-            ]
-            if left := [(start, stop) for start, stop in cut if start < stop]:
-                chosen[topic] = left
+        if request.wants(topic) and (left := within(runs, request.from_offset, request.to_offset)):
+            chosen[topic] = left
     return chosen
 
 
