@@ -7,13 +7,15 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
+from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from stafeta.config import Config
@@ -205,6 +207,80 @@ def test_windows_that_are_missing_are_told(hand: Hand) -> None:
     shutil.rmtree(Path(hand.rollup.folder) / "0")
     with pytest.raises(Unsound, match="The windows that were open after micro-batch 0 are missing"):
         hand.roll(1, ("a", 2))
+
+
+def test_windows_of_an_earlier_version_are_gone_on_with(
+    spark: SparkSession, hand: Hand, broker: BrokerProcess
+) -> None:
+    """They were rows of Spark's, in Parquet, with the sketches that Spark makes."""
+    from pyspark.sql import functions as sf
+
+    edge = sf.struct("timestamp", "offset", "number")
+    counts = {"many": 5_000, "few": 3, "one": 1}
+    readings = [
+        Row(topic, number, BEGIN + timedelta(milliseconds=number), float(number * 7 % 5_000))
+        for topic, count in counts.items()
+        for number in range(count)
+    ]
+    frame = spark.createDataFrame(readings, "topic string, offset bigint, timestamp timestamp, number double")
+    windows = frame.groupBy("topic").agg(
+        sf.lit(10 * SECOND).cast("bigint").alias("size"),
+        sf.lit(round(BEGIN.timestamp()) * SECOND).cast("bigint").alias("start"),
+        sf.count("number").alias("count"),
+        sf.avg("number").alias("mean"),
+        (sf.var_pop("number") * sf.count("number")).alias("m2"),
+        sf.min("number").alias("min"),
+        sf.max("number").alias("max"),
+        sf.min(edge).alias("first"),
+        sf.max(edge).alias("last"),
+        sf.kll_sketch_agg_double("number").alias("sketch"),
+    )
+    nothing = [sf.lit(None).cast(windows.schema[name].dataType).alias(name) for name in windows.columns[4:]]
+    zero = [sf.lit(0).cast("bigint").alias(name) for name in ("size", "count")]
+    before = sf.lit(round(BEGIN.timestamp() + 6) * SECOND).cast("bigint").alias("start")
+    clocks = windows.select("topic", zero[0], before, zero[1], *nothing)
+    closed = windows.where("topic = 'few'").withColumn("start", sf.col("start") - 10 * SECOND)
+    fates = ((windows.unionByName(clocks), "open"), (closed, "closed"))
+    rows = reduce(DataFrame.unionByName, (frame.withColumn("fate", sf.lit(fate)) for frame, fate in fates))
+    folder = f"{hand.rollup.folder}/0"
+    rows.write.partitionBy("fate").parquet(f"{folder}/attempt")
+    done = {
+        "folder": f"{folder}/attempt",
+        "sizes": [10 * SECOND],
+        "open": 6,
+        "closed": 1,
+        "windows": 1,
+        "late": {},
+    }
+    checkpoint.write(folder, "done.json", done)
+
+    hand.roll(0)  # which was computed, and not yet handed on
+    assert in_lake(hand.lake) == in_topics(broker) == [("rollup/10s/few", at(-10), 3)]
+    hand.roll(1, *((topic, second) for topic in counts for second in (-3.0, 5.5, 30.0)))
+    assert in_lake(hand.lake) == in_topics(broker)
+    assert checkpoint.read(hand.rollup.folder, "done.json") == {
+        "late": {"10s": 3}, "windows": 4, "closed": 3, "open": 6, "ahead": 0, "sizes": [10 * SECOND], "file": ANY
+    }  # fmt: skip
+    found = {
+        row["topic"]: row
+        for row in hand.lake.table("rollups")
+        .scan("start >= '2026-11-16T08:00:00+00:00'")
+        .to_arrow()
+        .to_pylist()
+    }
+    assert {topic: row["count"] for topic, row in found.items()} == {
+        topic: count + 1 for topic, count in counts.items()
+    }
+    many = found["many"]
+    assert (many["min"], many["max"], many["first"]) == (0.0, 4999.0, 0.0)
+    assert many["mean"] == pytest.approx(2499.5, rel=1e-3)
+    assert many["stddev"] == pytest.approx(1443.4, rel=1e-3)
+    assert [many[name] / 5_000 for name in ("p50", "p95", "p99")] == pytest.approx(
+        [0.5, 0.95, 0.99], abs=0.0166
+    )
+    few = sorted([0.0, 7.0, 14.0, found["few"]["last"]])
+    assert (found["few"]["p50"], found["few"]["p99"]) == (few[1], few[3])
+    assert found["one"]["p50"] == min(0.0, found["one"]["last"])
 
 
 def test_names_that_are_too_long_for_a_topic_go_to_the_lake_alone(hand: Hand, broker: BrokerProcess) -> None:
