@@ -7,9 +7,11 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
@@ -22,7 +24,10 @@ from stafeta.config.options import Rollup as Sizes
 from stafeta.errors import ConfigError, Unsound
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context
-from stafeta.pipeline.jobs.rollup import JOB, Rollup, figures, published, rolling
+from stafeta.pipeline.jobs.rolling.results import finished, published
+from stafeta.pipeline.jobs.rolling.source import readings_of
+from stafeta.pipeline.jobs.rolling.windows import Windows, summed_up
+from stafeta.pipeline.jobs.rollup import JOB, Rolling, Rollup, figures
 from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
@@ -78,8 +83,7 @@ def in_lake(lake: Lake) -> list[tuple[str, str, int]]:
 class Hand:
     """A rollup whose micro-batches are given to it, and repeated, at will."""
 
-    def __init__(self, spark: SparkSession, broker: BrokerProcess, folder: Path) -> None:
-        self._spark = spark
+    def __init__(self, broker: BrokerProcess, folder: Path) -> None:
         self.lake = Lake(Settings(warehouse=str(folder / "lake")))
         self.rollup = Rollup(
             lake=self.lake,
@@ -91,30 +95,43 @@ class Hand:
             log=str(folder / "spark"),
         )
 
-    def frame(self, readings: Sequence[tuple[str, float]]) -> DataFrame:
-        return self.frame_of(
-            [
-                (topic, number, BEGIN + timedelta(seconds=second), float(number))
-                for number, (topic, second) in enumerate(readings)
-            ]
-        )
-
-    def frame_of(self, rows: Sequence[tuple[str, int, datetime, float]]) -> DataFrame:
-        return self._spark.createDataFrame(
-            list(rows), "topic string, offset bigint, timestamp timestamp, number double"
-        )
+    def rows(self, readings: Sequence[tuple[str, float]]) -> "list[Row]":
+        return [
+            Row(topic, number, BEGIN + timedelta(seconds=second), float(number))
+            for number, (topic, second) in enumerate(readings)
+        ]
 
     def roll(self, number: int, *readings: tuple[str, float], **otherwise: Any) -> None:
         """Gives it a batch, as a process does that has just been started."""
-        self.take(number, self.frame(readings), **otherwise)
+        self.take(number, self.rows(readings), **otherwise)
 
-    def take(self, number: int, batch: DataFrame, **otherwise: Any) -> None:
-        rolling(replace(self.rollup, **otherwise))(batch, number)
+    def take(self, number: int, rows: "Sequence[Row]", **otherwise: Any) -> None:
+        rollup = replace(self.rollup, **otherwise)
+        now = datetime.now(UTC).timestamp()
+        Rolling(rollup).take([packed(rows, rollup, round(now * SECOND))] if rows else [], number)
+
+
+class Row(NamedTuple):
+    """A reading, as the source has it."""
+
+    topic: str
+    offset: int
+    timestamp: datetime
+    number: float
+
+
+def packed(rows: Sequence[Row], rollup: Rollup, now: int) -> tuple[int, bytes]:
+    """What a task makes of readings."""
+    batches = []
+    for topic in sorted({row.topic for row in rows}):
+        mine = pa.Table.from_pylist([row._asdict() for row in rows if row.topic == topic])
+        batches += mine.combine_chunks().to_batches()
+    return now, summed_up(readings_of(batches), rollup.sizes, now + rollup.delay).pack()
 
 
 @pytest.fixture
-def hand(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Hand:
-    return Hand(spark, broker, tmp_path)
+def hand(broker: BrokerProcess, tmp_path: Path) -> Hand:
+    return Hand(broker, tmp_path)
 
 
 def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(
@@ -122,7 +139,7 @@ def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(
 ) -> None:
     (tmp_path / "file").write_text("")
     nowhere = Lake(Settings(warehouse=str(tmp_path / "file")))
-    hand.roll(0, ("a", 1), ("a", 2), ("b", 3), ("rollup/10s/c", 4))
+    hand.roll(0, ("a", 1), ("a", 2), ("b", 3))
     batch = [("a", 3.0), ("a", 25.0), ("b", 9.0)]
     with pytest.raises(ConfigError, match="cannot be opened"):
         hand.roll(1, *batch, lake=nowhere)  # it is worked out, and that is all
@@ -161,7 +178,6 @@ def test_windows_of_a_size_that_is_not_wanted_any_more_end_as_what_they_are(
 def test_windows_are_on_the_disk_before_anybody_relies_on_them(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark does not sync what it writes."""
     synced: set[str] = set()
     named: dict[str, set[str]] = {}
     fsync, rename = os.fsync, os.replace
@@ -179,11 +195,10 @@ def test_windows_are_on_the_disk_before_anybody_relies_on_them(
     monkeypatch.setattr(os, "replace", note_name)
     hand.roll(0, ("a", 1), ("b", 2), ("b", 30))
     place = Path(hand.rollup.folder) / "0"
-    written = [path for path in place.rglob("*") if path.suffix == ".parquet"]
-    assert len({path.parent.name for path in written}) == 2  # open and closed
+    (written,) = [path for path in place.iterdir() if path.name != "done.json"]
     before = named[str(place / "done.json")]
-    for path in written:
-        assert {str(path), str(path.parent), str(path.parent.parent), str(place)} <= before
+    assert str(written) in named, "it is seen whole or not at all"
+    assert {str(place), str(place.parent)} <= before
     assert str(place) in synced, "and then its name"
 
 
@@ -192,6 +207,80 @@ def test_windows_that_are_missing_are_told(hand: Hand) -> None:
     shutil.rmtree(Path(hand.rollup.folder) / "0")
     with pytest.raises(Unsound, match="The windows that were open after micro-batch 0 are missing"):
         hand.roll(1, ("a", 2))
+
+
+def test_windows_of_an_earlier_version_are_gone_on_with(
+    spark: SparkSession, hand: Hand, broker: BrokerProcess
+) -> None:
+    """They were rows of Spark's, in Parquet, with the sketches that Spark makes."""
+    from pyspark.sql import functions as sf
+
+    edge = sf.struct("timestamp", "offset", "number")
+    counts = {"many": 5_000, "few": 3, "one": 1}
+    readings = [
+        Row(topic, number, BEGIN + timedelta(milliseconds=number), float(number * 7 % 5_000))
+        for topic, count in counts.items()
+        for number in range(count)
+    ]
+    frame = spark.createDataFrame(readings, "topic string, offset bigint, timestamp timestamp, number double")
+    windows = frame.groupBy("topic").agg(
+        sf.lit(10 * SECOND).cast("bigint").alias("size"),
+        sf.lit(round(BEGIN.timestamp()) * SECOND).cast("bigint").alias("start"),
+        sf.count("number").alias("count"),
+        sf.avg("number").alias("mean"),
+        (sf.var_pop("number") * sf.count("number")).alias("m2"),
+        sf.min("number").alias("min"),
+        sf.max("number").alias("max"),
+        sf.min(edge).alias("first"),
+        sf.max(edge).alias("last"),
+        sf.kll_sketch_agg_double("number").alias("sketch"),
+    )
+    nothing = [sf.lit(None).cast(windows.schema[name].dataType).alias(name) for name in windows.columns[4:]]
+    zero = [sf.lit(0).cast("bigint").alias(name) for name in ("size", "count")]
+    before = sf.lit(round(BEGIN.timestamp() + 6) * SECOND).cast("bigint").alias("start")
+    clocks = windows.select("topic", zero[0], before, zero[1], *nothing)
+    closed = windows.where("topic = 'few'").withColumn("start", sf.col("start") - 10 * SECOND)
+    fates = ((windows.unionByName(clocks), "open"), (closed, "closed"))
+    rows = reduce(DataFrame.unionByName, (frame.withColumn("fate", sf.lit(fate)) for frame, fate in fates))
+    folder = f"{hand.rollup.folder}/0"
+    rows.write.partitionBy("fate").parquet(f"{folder}/attempt")
+    done = {
+        "folder": f"{folder}/attempt",
+        "sizes": [10 * SECOND],
+        "open": 6,
+        "closed": 1,
+        "windows": 1,
+        "late": {},
+    }
+    checkpoint_files.write(folder, "done.json", done)
+
+    hand.roll(0)  # which was computed, and not yet handed on
+    assert in_lake(hand.lake) == in_topics(broker) == [("rollup/10s/few", at(-10), 3)]
+    hand.roll(1, *((topic, second) for topic in counts for second in (-3.0, 5.5, 30.0)))
+    assert in_lake(hand.lake) == in_topics(broker)
+    assert checkpoint_files.read(hand.rollup.folder, "done.json") == {
+        "late": {"10s": 3}, "windows": 4, "closed": 3, "open": 6, "ahead": 0, "sizes": [10 * SECOND], "file": ANY
+    }  # fmt: skip
+    found = {
+        row["topic"]: row
+        for row in hand.lake.table("rollups")
+        .scan("start >= '2026-11-16T08:00:00+00:00'")
+        .to_arrow()
+        .to_pylist()
+    }
+    assert {topic: row["count"] for topic, row in found.items()} == {
+        topic: count + 1 for topic, count in counts.items()
+    }
+    many = found["many"]
+    assert (many["min"], many["max"], many["first"]) == (0.0, 4999.0, 0.0)
+    assert many["mean"] == pytest.approx(2499.5, rel=1e-3)
+    assert many["stddev"] == pytest.approx(1443.4, rel=1e-3)
+    assert [many[name] / 5_000 for name in ("p50", "p95", "p99")] == pytest.approx(
+        [0.5, 0.95, 0.99], abs=0.0166
+    )
+    few = sorted([0.0, 7.0, 14.0, found["few"]["last"]])
+    assert (found["few"]["p50"], found["few"]["p99"]) == (few[1], few[3])
+    assert found["one"]["p50"] == min(0.0, found["one"]["last"])
 
 
 def test_names_that_are_too_long_for_a_topic_go_to_the_lake_alone(hand: Hand, broker: BrokerProcess) -> None:
@@ -205,15 +294,59 @@ def test_names_that_are_too_long_for_a_topic_go_to_the_lake_alone(hand: Hand, br
     )
 
 
-def test_a_window_is_told_as_json(spark: SparkSession, hand: Hand) -> None:
+def test_a_window_is_published_as_json(hand: Hand, broker: BrokerProcess) -> None:
+    hand.roll(0, ("a", 1), ("a", 20))
+    with connect(broker) as connection:
+        (row,) = connection.read("rollup/10s/a").to_pylist()
+    assert row["kind"] == "json"
+    assert row["payload"].decode() == (
+        f'{{"topic":"a","size":"10s","start":"{at(0)}","end":"{at(10)}","count":1,"min":0.0,"max":0.0,"mean":0.0,'
+        '"stddev":null,"p50":0.0,"p95":0.0,"p99":0.0,"first":0.0,"last":0.0}'
+    )
+
+
+def test_messages_are_those_of_sparks_to_json(spark: SparkSession) -> None:
+    """To the byte. (Some numbers have more digits in an older Java than they need: they are not among these.)"""
+    from pyspark.sql import functions as sf
+
+    numbers = [
+        0.0,
+        -0.0,
+        1.0,
+        20.13,
+        -5.5,
+        0.001,
+        0.00099,
+        1e-5,
+        -1.25e-9,
+        9999999.0,
+        1e7,
+        12345678.9,
+        3e10,
+        1e22,
+    ]
+    numbers += [123456.789, 1e100, 1.7976931348623157e308, -1e15, 0.1, 1 / 3, math.inf, -math.inf, math.nan]
+    rows = [
+        Row(topic, place, BEGIN + timedelta(microseconds=place * 10 * SECOND + 7), number)
+        for topic in ("upb/hall", 'a"b\\c', "größe/☃/\U0001f600")
+        for place, number in enumerate(numbers)
+    ]
+    rows += [row._replace(offset=1_000 + row.offset, number=row.number * 3) for row in rows]
+    everything = Rollup(Lake(Settings()), "", "", "", (10 * SECOND, 86_400 * SECOND), 0, "")
+    _, parts = packed(rows, everything, 0)
+    windows = Windows.unpack(parts)
+    table = finished(windows.where(windows["size"] > 0), {10 * SECOND: "10s", 86_400 * SECOND: "1d"})
     with setting(spark, "spark.sql.session.timeZone", "UTC"):
-        hand.roll(0, ("a", 1), ("a", 20))
-        (row,) = published(hand.lake.frame(spark, "rollups")).collect()
-    assert (row["topic"], row["kind"]) == ("rollup/10s/a", "json")
-    assert json.loads(row["payload"]) == {
-        "topic": "a", "size": "10s", "start": at(0), "end": at(10), "count": 1, "min": 0.0, "max": 0.0,
-        "mean": 0.0, "stddev": None, "p50": 0.0, "p95": 0.0, "p99": 0.0, "first": 0.0, "last": 0.0,
-    }  # fmt: skip
+        frame = spark.createDataFrame(table)
+        finite = [
+            sf.when(sf.abs(name) < float("inf"), sf.col(name)).alias(name)
+            if kind == "double"
+            else sf.col(name)
+            for name, kind in frame.dtypes
+        ]
+        options = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
+        wanted = [row[0] for row in frame.select(sf.to_json(sf.struct(*finite), options)).collect()]
+    assert published(table, "rollup").column("payload").to_pylist() == wanted
 
 
 def test_what_is_not_finite_is_null_in_json_and_a_double_in_the_lake(
@@ -222,12 +355,12 @@ def test_what_is_not_finite_is_null_in_json_and_a_double_in_the_lake(
     """In Spark's ordering NaN is above all numbers, infinity included."""
     numbers = {"up": [1.0, math.inf, 3.0], "down": [-math.inf, 2.0], "none": [math.nan, 4.0]}
     rows = [
-        (topic, place, BEGIN + timedelta(seconds=second), number)
+        Row(topic, place, BEGIN + timedelta(seconds=second), number)
         for topic, given in numbers.items()
         for place, (second, number) in enumerate(zip((1, 2, 3), given, strict=False))
     ]
-    rows += [(topic, 9, BEGIN + timedelta(seconds=30), 0.0) for topic in numbers]
-    hand.take(0, hand.frame_of(rows))
+    rows += [Row(topic, 9, BEGIN + timedelta(seconds=30), 0.0) for topic in numbers]
+    hand.take(0, rows)
     with connect(broker) as connection:
         (up, down, none) = (
             json.loads(connection.read(f"rollup/10s/{topic}").column("payload")[0].as_py())
@@ -249,7 +382,7 @@ def test_what_is_not_finite_is_null_in_json_and_a_double_in_the_lake(
 # --- the job
 
 
-class Rolling:
+class Rollups:
     """The job with a checkpoint, to be run again and again."""
 
     def __init__(self, spark: SparkSession, config: Config, folder: Path) -> None:
@@ -283,7 +416,7 @@ def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(
 ) -> None:
     """With `once`, what is over by the time of the day is closed: not only what later readings have closed."""
     config = replace(config_of(broker, tmp_path), rollup=Sizes(sizes=(10.0, 15.0), delay=1.0))
-    rolling = Rolling(spark, config, tmp_path)
+    rolling = Rollups(spark, config, tmp_path)
     rolling.run()  # of an empty broker
     assert figures(rolling.context).get("windows", 0) == 0
 

@@ -1,4 +1,4 @@
-"""Windows of readings against plain Python: each topic of a frame is a case of its own."""
+"""Windows of readings against plain Python: each topic is a case of its own."""
 
 import math
 import statistics
@@ -6,17 +6,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as sf
 
-from stafeta.pipeline.jobs import windows
+from stafeta.pipeline.jobs.rolling.closing import advanced
+from stafeta.pipeline.jobs.rolling.results import finished
+from stafeta.pipeline.jobs.rolling.windows import Readings, Windows, summed_up
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 SECOND = 1_000_000
 NEVER = 10**17  # a time after all windows
 
@@ -73,48 +75,54 @@ class Reference:
                 self.closed[key] = self.open.pop(key)
 
 
-def frame(spark: SparkSession, readings: Sequence[Reading]) -> DataFrame:
-    rows = spark.createDataFrame(
-        [tuple(one) for one in readings], "topic string, offset bigint, micros bigint, number double"
+def columns(readings: Sequence[Reading]) -> Readings:
+    """Readings as a task has them: topic by topic, each in the order of its offsets."""
+    ordered = sorted(readings, key=lambda one: (one.topic, one.offset))
+    topics = sorted({one.topic for one in readings})
+    return Readings(
+        topics,
+        np.array([topics.index(one.topic) for one in ordered], np.int64),
+        np.array([one.offset for one in ordered], np.int64),
+        np.array([one.micros for one in ordered], np.int64),
+        np.array([math.nan if one.number is None else one.number for one in ordered]),
+        np.array([one.number is not None for one in ordered], bool),
     )
-    return rows.select("topic", "offset", sf.timestamp_micros("micros").alias("timestamp"), "number")
 
 
 class Outcome(NamedTuple):
-    closed: list[Row]
+    closed: list[dict[str, Any]]
     late: dict[tuple[str, int], int]
     ahead: int
 
 
 def outcome(
-    spark: SparkSession,
     batches: Sequence[Sequence[Reading]],
     idles: Sequence[int | None],
     sizes: Sequence[int],
     delay: int,
     nows: Sequence[int] = (),
+    tasks: int = 1,
 ) -> Outcome:
-    """All batches one after the other, and then nothing for a very long time, which closes all windows."""
-    state: list[Row] = []
-    closed: list[Row] = []
+    """All batches one after the other, each read by so many tasks, and then nothing for a very long time, which closes
+    all windows. Between two batches the state goes to the disk and back."""
+    state = Windows.empty()
+    closed: list[dict[str, Any]] = []
     late: dict[tuple[str, int], int] = defaultdict(int)
     ahead = 0
     times = [*(nows or [NEVER] * len(batches)), NEVER]
     for batch, idle, now in zip([*batches, []], [*idles, NEVER], times, strict=True):
-        parts = windows.parts(frame(spark, batch), sizes, now + delay)
-        before = spark.createDataFrame(state, windows.PARTS)
-        rows = windows.advanced(before, parts, delay=delay, now=now, idle=idle).collect()
-        ahead += sum(row["count"] for row in rows if row["size"] == 0)
-        state = [row[:-1] for row in rows if row[windows.WINDOW_STATE] == windows.OPEN]
-        closed += [row[:-1] for row in rows if row[windows.WINDOW_STATE] == windows.CLOSED]
-        for row in rows:
-            if row[windows.WINDOW_STATE] == windows.LATE:
-                late[row["topic"], row["size"]] += row["count"]
-    assert {row[1] for row in state} <= {0}  # the clocks
-    made = windows.finished(
-        spark.createDataFrame(closed, windows.PARTS), {size: f"{size}us" for size in sizes}
-    )
-    return Outcome(made.withColumn("micros", sf.unix_micros("start")).collect(), dict(late), ahead)
+        parts = [
+            Windows.unpack(summed_up(columns(batch[task::tasks]), sizes, now + delay).pack())
+            for task in range(tasks)
+        ]
+        after = advanced(state, Windows.joined(parts), delay=delay, now=now, idle=idle)
+        state = Windows.unpack(after.open.pack())
+        ahead += after.ahead
+        closed += finished(after.closed, {size: f"{size}us" for size in sizes}).to_pylist()
+        for row in after.late.to_arrow().to_pylist():
+            late[row["topic"], row["size"]] += row["count"]
+    assert set(state["size"].tolist()) <= {0}  # the clocks
+    return Outcome([row | {"micros": (row["start"] - EPOCH) // MICROSECOND} for row in closed], late, ahead)
 
 
 def same(found: Outcome, wanted: Reference) -> None:
@@ -129,7 +137,7 @@ def same(found: Outcome, wanted: Reference) -> None:
         alike(row, key, wanted.closed[key])
 
 
-def alike(row: Row, key: Key, readings: Sequence[Reading]) -> None:
+def alike(row: dict[str, Any], key: Key, readings: Sequence[Reading]) -> None:
     values = [one.number for one in readings if one.number is not None]
     ordered = sorted(values)
     order = sorted(readings, key=lambda one: (one.micros, one.offset))
@@ -159,25 +167,18 @@ values = st.integers(-(10**9), 10**9).map(lambda n: n / 1000) | st.sampled_from(
 case = st.lists(st.lists(st.tuples(times, st.none() | values), max_size=6), min_size=3, max_size=3)
 
 
-@settings(
-    deadline=None,
-    max_examples=2,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(deadline=None)
 @given(
-    st.lists(case, min_size=20, max_size=40),
+    st.lists(case, min_size=1, max_size=5),
     st.lists(st.none() | times, min_size=3, max_size=3),
     st.lists(times | st.just(NEVER), min_size=3, max_size=3),
+    st.integers(1, 3),
 )
 def test_windows_are_those_of_plain_python(
-    spark: SparkSession,
-    cases: list[list[list[tuple[int, float | None]]]],
-    idles: list[int | None],
-    nows: list[int],
+    cases: list[list[list[tuple[int, float | None]]]], idles: list[int | None], nows: list[int], tasks: int
 ) -> None:
-    """Whatever the order of the readings, however they are cut into batches, whichever topics are silent, and whatever
-    the time of the day is."""
+    """Whatever the order of the readings, however they are cut into batches and among tasks, whichever topics are
+    silent, and whatever the time of the day is."""
     wanted = Reference(SIZES, DELAY)
     batches: list[list[Reading]] = []
     for step in range(3):
@@ -190,10 +191,10 @@ def test_windows_are_those_of_plain_python(
         )
         wanted.take(batches[-1], idles[step], nows[step])
     wanted.take([], NEVER)
-    same(outcome(spark, batches, idles, SIZES, DELAY, nows), wanted)
+    same(outcome(batches, idles, SIZES, DELAY, nows, tasks), wanted)
 
 
-def test_a_time_that_is_ahead_moves_no_clock_past_the_time_of_the_day(spark: SparkSession) -> None:
+def test_a_time_that_is_ahead_moves_no_clock_past_the_time_of_the_day() -> None:
     """One wrong time mutes nothing; and a topic all of whose times are wrong goes by the time of the day."""
     now = 1_000 * SECOND
     steps = [now + step * SECOND for step in range(0, 60, 20)]
@@ -206,13 +207,13 @@ def test_a_time_that_is_ahead_moves_no_clock_past_the_time_of_the_day(spark: Spa
         wanted.take(batch, None, at)
     assert wanted.clocks == {"one": steps[2] - SECOND}
     wanted.take([], NEVER)
-    found = outcome(spark, batches, [None] * 3, SIZES, DELAY, steps)
+    found = outcome(batches, [None] * 3, SIZES, DELAY, steps)
     assert (found.late, found.ahead) == ({}, 4)
     assert sum(row["count"] for row in found.closed) == 7 * len(SIZES), "every reading is in its windows"
     same(found, wanted)
 
 
-def test_a_backlog_is_not_late_because_another_topic_is_ahead(spark: SparkSession) -> None:
+def test_a_backlog_is_not_late_because_another_topic_is_ahead() -> None:
     """Nor where it is cut. Then all is closed, as the time of the day has it."""
     readings = [
         Reading(topic, number, begin + number * SECOND // 4, float(number % 17))
@@ -229,12 +230,12 @@ def test_a_backlog_is_not_late_because_another_topic_is_ahead(spark: SparkSessio
     wanted = Reference(SIZES, DELAY)
     wanted.take(readings, None)
     wanted.take([], NEVER)
-    found = outcome(spark, batches, [None] * 4, SIZES, DELAY)
+    found = outcome(batches, [None] * 4, SIZES, DELAY)
     assert found.late == {}
     same(found, wanted)
 
 
-def test_large_windows_and_large_numbers_are_summed_up_well(spark: SparkSession) -> None:
+def test_large_windows_and_large_numbers_are_summed_up_well() -> None:
     many = [Reading("skewed", n, n * 100, math.exp(n % 4_999 / 500)) for n in range(5_000)]
     near = [Reading("near", n, n * 100, 1e9 + (n % 10) / 1000) for n in range(199)]
     far = [Reading("infinite", n, n * 100, math.inf if n == 3 else 1.0) for n in range(5)]
@@ -243,7 +244,7 @@ def test_large_windows_and_large_numbers_are_summed_up_well(spark: SparkSession)
     wanted.take([*many, *near], None)
     wanted.take([], NEVER)
     batches = [many[::2] + near[:70] + far[:2], many[1::2] + near[70:] + far[2:]]
-    found = outcome(spark, batches, [None, None], (minute,), 0)
+    found = outcome(batches, [None, None], (minute,), 0)
     infinite = [row for row in found.closed if row["topic"] == "infinite"]
     assert [(row["count"], row["max"], row["p50"], row["last"]) for row in infinite] == [
         (5, math.inf, 1.0, 1.0)
@@ -253,11 +254,11 @@ def test_large_windows_and_large_numbers_are_summed_up_well(spark: SparkSession)
     assert row["stddev"] == pytest.approx(statistics.stdev(one.number or 0 for one in near), rel=1e-3)
 
 
-def test_topics_that_have_no_numbers_have_no_windows(spark: SparkSession) -> None:
+def test_topics_that_have_no_numbers_have_no_windows() -> None:
     text = [Reading("text", n, n * SECOND, None) for n in range(50)]
     mixed = [Reading("mixed", 1, 0, 1.0), Reading("mixed", 2, 40 * SECOND, None)]  # which moves the clock
     again = [Reading("mixed", 3, 0, 1.0), Reading("mixed", 4, 36 * SECOND, 1.0)]
-    found = outcome(spark, [text + mixed, again], [None, None], SIZES, DELAY)
+    found = outcome([text + mixed, again], [None, None], SIZES, DELAY)
     assert sorted((row["size"], row["micros"], row["count"]) for row in found.closed) == [
         ("10000000us", 0, 1),
         ("10000000us", 30 * SECOND, 1),

@@ -47,7 +47,12 @@ def content(folder: str, name: str) -> bytes | None:
 
 def write(folder: str, name: str, what: dict[str, Any]) -> None:
     """Writes something under a name, in place of what was there."""
-    draft, data = f".{name}.{uuid.uuid4().hex}", json.dumps(what).encode()
+    write_content(folder, name, json.dumps(what).encode())
+
+
+def write_content(folder: str, name: str, data: bytes) -> None:
+    """The same for bytes."""
+    draft = f".{name}.{uuid.uuid4().hex}"
     local = disk.folder_of(folder)
     if local is not None:
         disk.write(local / name, data, draft)

@@ -150,6 +150,11 @@ def release(address: str, name: str, wanted: Collection[str]) -> None:
                 broker.unsubscribe(known.filter, name=name)
 
 
+def is_own_topic(name: str) -> bool:
+    """Whether a job has written what is in a topic."""
+    return name.partition("/")[0] in OWN
+
+
 def without_own_topics(frame: "DataFrame") -> "DataFrame":
     """The rows of a frame of messages that no job has written."""
     return frame.where(f"NOT topic RLIKE '^({'|'.join(OWN)})(/|$)'")

@@ -105,6 +105,7 @@ def test_large_rows_are_cut_too() -> None:
 def test_the_rows_of_each_topic_stay_in_order() -> None:
     names = pa.array(["a", "b", "a", "c", "b"])
     columns: list[Any] = [names, names.dictionary_encode(), names.cast(pa.large_string())]
+    columns += [names.cast(pa.string_view()), pa.concat_arrays([pa.array(["x"]), names]).slice(1)]
     for column in columns:
         batch = pa.record_batch([column, pa.array(list("12345"))], names=["topic", "payload"])
         parts = {topic: part.to_pydict() for topic, part in by_topic(batch)}

@@ -128,20 +128,40 @@ def by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each topic that the column topic names, topics and rows in the order in which they are there."""
     import pyarrow.compute as pc
 
+    topics = topics_of(batch)
+    names, codes = topics.dictionary.to_pylist(), topics.indices
+    rest = batch.drop_columns(["topic"])
+    if len(names) == 1:
+        yield names[0], rest
+        return
+    # Sorted once, and then cut: a topic is not looked for in all rows.
+    compute: Any = pc  # its types do not know all of it
+    order = compute.sort_indices(codes)
+    rest = rest.take(order)
+    start = 0
+    for name, end in zip(names, compute.run_end_encode(codes.take(order)).run_ends.to_pylist(), strict=True):
+        yield name, rest.slice(start, end - start)
+        start = end
+
+
+def topics_of(batch: pa.RecordBatch) -> Any:
+    """The column topic, as places among its names in the order in which they are there."""
+    import pyarrow.compute as pc
+
     if "topic" not in batch.schema.names:
         raise InvalidMessage(
             "Without a topic, the data needs a column topic that names one for each message."
         )
     column: Any = batch.column("topic")
-    rest = batch.drop_columns(["topic"])
     if column.null_count:
         raise InvalidMessage("The column topic has a null in it; every message needs a topic.")
-    names: list[Any] = column.unique().to_pylist()
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidMessage(f"The column topic is of the type {column.type}; it must be text.")
-        plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
-        yield name, rest if len(names) == 1 else rest.filter(pc.equal(plain, pa.scalar(name, plain.type)))
+    plain = column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+    if len(plain) and not isinstance(plain[0].as_py(), str):
+        raise InvalidMessage(f"The column topic is of the type {column.type}; it must be text.")
+    if pa.types.is_string_view(plain.type):
+        plain = plain.cast(pa.string())
+    encode: Any = pc.dictionary_encode
+    return encode(plain)
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""WriteOptions to topics, each row once.
+"""Writing to topics, each row once.
 
 1. A task puts its rows aside in the broker, as a part of a transaction whose name no other attempt has. The driver
    names the parts of the attempts that count, and makes them visible together.
@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from stafeta.errors import OutOfSequence, StafetaError
 from stafeta.pipeline.connector.errors import plain_errors
-from stafeta.pipeline.connector.options import WriteOptions
+from stafeta.pipeline.connector.options import Address, WriteOptions
 from stafeta.pipeline.connector.repeats import QUERY, Label, check_repeat
 
 if TYPE_CHECKING:
@@ -91,6 +91,14 @@ class BatchSink(DataSourceArrowWriter):
     @plain_errors
     def abort(self, messages: "list[WriterCommitMessage | None]") -> None:
         _abort(self._options, messages)
+
+
+def write_once(broker: str, name: str, number: int, rows: "pa.RecordBatch", query: str) -> None:
+    """Writes rows, which have a column topic, in a batch of a name that counts, without Spark: as `BatchSink` does."""
+    options = WriteOptions(Address(broker), None, None, (name, number))
+    label = Label(query=query, run=uuid4().hex)
+    staged = _stage(options, PRODUCER + name, number, iter([rows]), label=label)
+    _commit_named(options, name, [staged])
 
 
 def _stage(

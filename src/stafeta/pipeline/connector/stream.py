@@ -100,12 +100,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target_time = _now()
+        self._target_time = time_of_day()
         self._target = {name: topic.next for name, topic in self._topics().items()}
 
     @plain_errors
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        began, looked = time.monotonic(), self._target_time or _now()
+        began, looked = time.monotonic(), self._target_time or time_of_day()
         self._hold("earliest")
         topics = self._topics()
         self._acknowledge(start, topics)
@@ -292,7 +292,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
 
-def _now() -> int:
+def time_of_day() -> int:
+    """In microseconds since 1970."""
     return time.time_ns() // 1000
 
 

@@ -1,37 +1,44 @@
 """The job rollup: readings in windows, to topics `rollup/<size>/<topic>` and to the table `rollups`.
 
-1. A micro-batch is worked out once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
-   One that is repeated is not worked out again: the same windows go to the lake and to the topics, each of which takes
+1. A micro-batch is one job of Spark's, whose tasks sum readings up (`rolling.source`). What they come to is put
+   together here, with the windows that were open before.
+2. A micro-batch is computed once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
+   One that is repeated is not computed again: the same windows go to the lake and to the topics, each of which takes
    them once.
-2. What was written down of a batch is removed when the next is done with.
+3. The windows that are open stay in memory for the next micro-batch. Whoever has none reads them from the disk.
+4. What was written of a batch is removed when the next is done.
 """
 
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import Unsound
 from stafeta.pipeline import checkpoint_files, spark_log
-from stafeta.pipeline.job import Context, Job, with_valid_topic, without_own_topics
-from stafeta.pipeline.jobs import windows
+from stafeta.pipeline.connector.sink import write_once
+from stafeta.pipeline.connector.stream import time_of_day
+from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs.rolling import former
+from stafeta.pipeline.jobs.rolling.closing import advanced
+from stafeta.pipeline.jobs.rolling.results import finished, published
+from stafeta.pipeline.jobs.rolling.source import DELAY, SIZES, WindowSource
+from stafeta.pipeline.jobs.rolling.windows import Windows
 from stafeta.pipeline.lake import Lake
 from stafeta.units import format_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from stafeta.config.options import Rollup as Options
 
 NAME: Final = "rollup"
+OPEN, CLOSED = "open", "closed"
 _FOLDER: Final = "windows"
 _AHEAD: Final = "ahead"
 _DONE: Final = "done.json"
-_TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _LEAST, _MOST = 1.0, 30.0  # seconds between micro-batches without messages
-_GROUPS: Final = "10000"  # of windows that a task sums up in memory; Spark sorts all readings otherwise
 
 
 def start(context: Context) -> "Sequence[StreamingQuery]":
@@ -45,8 +52,10 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         delay=round(context.config.rollup.delay * 1e6),
         log=context.checkpoint,
     )
-    readings = context.stream(columns="topic,offset,timestamp,number", **_idling(context.config.rollup))
-    return [context.start(readings.writeStream.foreachBatch(rolling(rollup)))]
+    context.spark.dataSource.register(WindowSource)
+    options = {SIZES: ",".join(map(str, rollup.sizes)), DELAY: rollup.delay, **_idling(context.config.rollup)}
+    parts = context.stream(source=WindowSource.name(), **options)
+    return [context.start(parts.writeStream.foreachBatch(Rolling(rollup)))]
 
 
 def _idling(options: "Options") -> dict[str, Any]:
@@ -77,123 +86,108 @@ class Rollup:
     """Spark's checkpoint."""
 
 
-def rolling(rollup: Rollup) -> "Callable[[DataFrame, int], None]":
-    """What is done with each micro-batch."""
+class Rolling:
+    """What is done with each micro-batch. It can be sent to other processes, which read what is open from the disk."""
 
-    def roll(batch: "DataFrame", number: int) -> None:
+    def __init__(self, rollup: Rollup) -> None:
+        self._rollup = rollup
+        self._open: tuple[int, Windows] | None = None  # after which micro-batch
+
+    def __call__(self, batch: "DataFrame", number: int) -> None:
+        self.take(((row.now, row.parts) for row in batch.collect()), number)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_rollup": self._rollup, "_open": None}
+
+    def take(self, packed: Iterable[tuple[int, bytes]], number: int) -> None:
+        """Takes the parts of a micro-batch, packed, each with its time of the day. Nothing is asked for them where it
+        was computed before."""
+        rollup = self._rollup
         done = checkpoint_files.read(f"{rollup.folder}/{number}", _DONE)
+        closed: Windows | None = None
         if done is None:
-            done = _compute_batch(rollup, batch, number)
-        if done["closed"]:
-            closed = _read_windows(batch.sparkSession, done, windows.CLOSED)
-            _publish_windows(rollup, windows.finished(closed, _labels(done["sizes"])), number)
+            done, closed = self._compute(packed, number)
+        if done[CLOSED]:
+            if closed is None:
+                closed = read_windows(rollup.folder, number, done)[CLOSED]
+            self._publish(finished(closed, _labels(done["sizes"])), number)
         checkpoint_files.remove(f"{rollup.folder}/{number - 1}")
 
-    return roll
+    def _compute(self, packed: Iterable[tuple[int, bytes]], number: int) -> tuple[dict[str, Any], Windows]:
+        """Puts a batch together with the windows that were open before; returns what was written of it."""
+        rollup, before = self._rollup, self._before(number)
+        state = self._state(number, before)
+        times, parts = [time_of_day()], []
+        for now, one in packed:
+            times.append(now)
+            parts.append(Windows.unpack(one))
+        now = times[-1]  # all parts have the same
+        idle = spark_log.looked_at(rollup.log, number)
+        after = advanced(state, Windows.joined(parts), delay=rollup.delay, now=now, idle=idle)
+        # Windows of a size that is not wanted any more are still open.
+        sizes = sorted({*before["sizes"], *rollup.sizes})
+        folder, name = f"{rollup.folder}/{number}", f"{uuid.uuid4().hex}.arrow"
+        checkpoint_files.write_content(folder, name, Windows.pack_all([after.open, after.closed]))
+        done = {
+            "file": name,
+            "sizes": sizes,
+            OPEN: len(after.open),
+            CLOSED: len(after.closed),
+            "windows": before["windows"] + len(after.closed),
+            "late": {
+                label: before["late"].get(label, 0)
+                + int(after.late["count"][after.late["size"] == size].sum())
+                for size, label in _labels(sizes).items()
+            },
+            _AHEAD: before.get(_AHEAD, 0) + after.ahead,
+        }
+        checkpoint_files.write(folder, _DONE, done)
+        checkpoint_files.write(rollup.folder, _DONE, done)
+        self._open = number, after.open
+        return done, after.closed
+
+    def _before(self, number: int) -> dict[str, Any]:
+        if number == 0:
+            return {"sizes": [], OPEN: 0, "windows": 0, "late": {}}
+        folder = self._rollup.folder
+        known = checkpoint_files.read(f"{folder}/{number - 1}", _DONE)
+        if known is None:
+            raise Unsound(
+                f"The windows that were open after micro-batch {number - 1} are missing in {folder}: what is left "
+                "of the checkpoint is of no use. Remove it, and the rollup begins anew with what comes."
+            )
+        return known
+
+    def _state(self, number: int, before: Mapping[str, Any]) -> Windows:
+        if self._open is not None and self._open[0] == number - 1:
+            return self._open[1]
+        return (
+            read_windows(self._rollup.folder, number - 1, before)[OPEN] if before[OPEN] else Windows.empty()
+        )
+
+    def _publish(self, closed: Any, number: int) -> None:
+        """Windows to the lake, and to topics."""
+        rollup = self._rollup
+        rollup.lake.append("rollups", closed, rollup.name, number)
+        query = (checkpoint_files.read(rollup.log, "metadata") or {}).get("id", "")
+        write_once(rollup.broker, rollup.name, number, published(closed, NAME), query)
 
 
-def _compute_batch(rollup: Rollup, batch: "DataFrame", number: int) -> dict[str, Any]:
-    """Sums a batch up, with the windows that were open before; returns what was written down."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sf
-
-    spark = batch.sparkSession
-    spark.conf.set("spark.sql.objectHashAggregate.sortBased.fallbackThreshold", _GROUPS)
-    before = _before(rollup, number)
-    state = spark.createDataFrame([], windows.PARTS)
-    if before["open"]:
-        state = _read_windows(spark, before, windows.OPEN)
-    now = round(time.time() * 1e6)
-    parts = windows.parts(without_own_topics(batch), rollup.sizes, now + rollup.delay)
-    idle = spark_log.looked_at(rollup.log, number)
-    sizes = sorted(
-        {*before["sizes"], *rollup.sizes}
-    )  # windows of a size that is not wanted any more are still open
-    seen, labels, late = Observation(), _labels(sizes).items(), sf.col(windows.WINDOW_STATE) == windows.LATE
-    rows = windows.advanced(state, parts, delay=rollup.delay, now=now, idle=idle).observe(
-        seen,
-        sf.sum(sf.when(sf.col("size") == 0, sf.col("count"))).alias(_AHEAD),
-        *(
-            sf.count_if(sf.col(windows.WINDOW_STATE) == one).alias(one)
-            for one in (windows.OPEN, windows.CLOSED)
-        ),
-        *(
-            sf.sum(sf.when(late & (sf.col("size") == size), sf.col("count"))).alias(name)
-            for size, name in labels
-        ),
-    )
-    attempt = f"{rollup.folder}/{number}/{uuid.uuid4().hex}"
-    rows.where(sf.col(windows.WINDOW_STATE) != windows.LATE).write.partitionBy(windows.WINDOW_STATE).parquet(
-        attempt
-    )
-    checkpoint_files.keep(attempt)
-    figures = seen.get
-    done = {
-        "folder": attempt,
-        "sizes": sizes,
-        "open": figures[windows.OPEN],
-        "closed": figures[windows.CLOSED],
-        "windows": before["windows"] + figures[windows.CLOSED],
-        "late": {name: before["late"].get(name, 0) + (figures[name] or 0) for _, name in labels},
-        _AHEAD: before.get(_AHEAD, 0) + (figures[_AHEAD] or 0),
-    }
-    checkpoint_files.write(f"{rollup.folder}/{number}", _DONE, done)
-    checkpoint_files.write(rollup.folder, _DONE, done)
-    return done
+def read_windows(folder: str, number: int, done: Mapping[str, Any]) -> dict[str, Windows]:
+    """What was written of a batch: the windows that are open, and those that are closed."""
+    if "file" not in done:
+        return {name: former.read(f"{done['folder']}/fate={name}") for name in (OPEN, CLOSED)}
+    content = checkpoint_files.content(f"{folder}/{number}", done["file"])
+    if content is None:
+        raise Unsound(
+            f"The file {done['file']} of micro-batch {number} is missing in {folder}: what is left of the checkpoint "
+            "is of no use. Remove it, and the rollup begins anew with what comes."
+        )
+    return dict(zip((OPEN, CLOSED), Windows.unpack_all(content), strict=True))
 
 
 def _labels(sizes: Iterable[int]) -> dict[int, str]:
     return {size: format_duration(size / 1e6) for size in sizes}
-
-
-def _read_windows(spark: "SparkSession", done: Mapping[str, Any], window_state: str) -> "DataFrame":
-    """What was written down of a batch."""
-    return spark.read.schema(windows.PARTS).parquet(f"{done['folder']}/{windows.WINDOW_STATE}={window_state}")
-
-
-def _before(rollup: Rollup, number: int) -> dict[str, Any]:
-    if number == 0:
-        return {"sizes": [], "open": 0, "windows": 0, "late": {}}
-    known = checkpoint_files.read(f"{rollup.folder}/{number - 1}", _DONE)
-    if known is None:
-        raise Unsound(
-            f"The windows that were open after micro-batch {number - 1} are missing in {rollup.folder}: what is left "
-            "of the checkpoint is of no use. Remove it, and the rollup begins anew with what comes."
-        )
-    return known
-
-
-def _publish_windows(rollup: Rollup, closed: "DataFrame", number: int) -> None:
-    """Windows to the lake, and to topics."""
-    rollup.lake.append("rollups", closed, rollup.name, number)
-    (
-        published(closed)
-        .write.format("stafeta")
-        .mode("append")
-        .option("broker", rollup.broker)
-        .option("txnAppId", rollup.name)
-        .option("txnVersion", number)
-        .save()
-    )
-
-
-def published(closed: "DataFrame") -> "DataFrame":
-    """Windows as messages. Of a topic whose name would be too long, there are none."""
-    from pyspark.sql import functions as sf
-
-    topic = sf.concat_ws("/", sf.lit(NAME), "size", "topic")
-    values = [_finite(name) if kind == "double" else sf.col(name) for name, kind in closed.dtypes]
-    payload = sf.to_json(sf.struct(*values), {"timestampFormat": _TIME, "ignoreNullFields": "false"})
-    return with_valid_topic(
-        closed.select(topic.alias("topic"), payload.alias("payload"), sf.lit("json").alias("kind"))
-    )
-
-
-def _finite(name: str) -> "Column":
-    """A column of doubles; what is infinite or no number is null, since JSON has neither: Spark would write text."""
-    from pyspark.sql import functions as sf
-
-    return sf.when(sf.abs(name) < float("inf"), sf.col(name)).alias(name)
 
 
 JOB = Job(

@@ -1,4 +1,4 @@
-"""Parquet files of a table: Spark writes them, in a folder of their own for each attempt, and nobody sees them until a
+"""Parquet files of a table: they are written in a folder of their own for each attempt, and nobody sees them until a
 commit names them."""
 
 import os
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -51,6 +52,22 @@ def write(frame: "DataFrame", definition: Definition, table: str) -> list[str]:
     urls = listed(target)
     if urls and isinstance(place(table)[0], fs.LocalFileSystem):
         sync_files([place(url)[1] for url in urls], place(table)[1])
+    return urls
+
+
+def write_table(rows: pa.Table, definition: Definition, table: str) -> list[str]:
+    """The same without Spark."""
+    days = _compute.floor_temporal(rows.column(definition.day), unit="day").cast(pa.int64())
+    keys = [(_DAY, "ascending"), *((name, "ascending") for name in definition.order)]
+    rows = rows.select(definition.names).append_column(_DAY, days)
+    rows = rows.take(_compute.sort_indices(rows, sort_keys=keys)).combine_chunks()
+    days = rows.column(_DAY).to_numpy()
+    firsts = np.flatnonzero(np.diff(days, prepend=days[:1] - 1))
+    target, urls = f"{table}/data/{uuid.uuid4().hex}", []
+    for first, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(days)], strict=True):
+        urls.append(f"{target}/{np.datetime64(int(days[first]), 'us').astype('M8[D]')}.parquet")
+        with create(urls[-1]) as sink:
+            pq.write_table(rows.slice(first, end - first).drop_columns([_DAY]), sink, compression="zstd")
     return urls
 
 

@@ -13,8 +13,9 @@ import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -114,28 +115,29 @@ class Lake:
         """Notes that these offsets are not in `messages`, and are not waited for."""
         self._note(lambda table: {ARCHIVED: archived.added(table, Known({}, absent))})
 
-    def append(self, name: str, frame: "DataFrame", writer: str, batch: int) -> Written:
+    def append(self, name: str, rows: "DataFrame | pa.Table", writer: str, batch: int) -> Written:
         """Adds rows to a table, in a batch of a writer's that counts; nothing where it is there already."""
         definition = TABLES[name]
         table = self.table(name)
         if _batch_of(table, writer) >= batch:
             return Written(0, 0)
-        urls = files.write(frame, definition, table.location())
-        rows = 0
+        write: Any = files.write_table if isinstance(rows, pa.Table) else files.write
+        urls: list[str] = write(rows, definition, table.location())
+        added = 0
 
         def change() -> bool:
-            nonlocal rows
+            nonlocal added
             if _batch_of(table, writer) >= batch:
                 return False
             with table.transaction() as transaction:
                 if urls:
                     transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
                 transaction.set_properties({WRITER + writer: str(batch)})
-            rows = _added(table) if urls else 0
+            added = _added(table) if urls else 0
             return True
 
         if self._committed(table, change):
-            return Written(rows, len(urls))
+            return Written(added, len(urls))
         files.remove(urls)
         return Written(0, 0)
 

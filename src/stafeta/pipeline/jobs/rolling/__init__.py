@@ -1,0 +1,1 @@
+"""What the job rollup is made of."""
