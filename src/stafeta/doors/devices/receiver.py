@@ -34,7 +34,7 @@ log = logging.getLogger("stafeta.devices")
 DATAGRAMS: Final = 1024  # taken at once
 SLOT: Final = HEAD + MAX_CONTENT + 1  # one more than the longest, to tell a longer one
 COST: Final = 400  # bytes of memory that a reading takes beside its payload, roughly
-AGAIN: Final = 1.0  # seconds until it is tried again after an error of the system
+RETRY_INTERVAL: Final = 1.0  # seconds until it is tried again after an error of the system
 CLOSING: Final = 0.3  # seconds for which datagrams are still taken when the door closes
 KNOWN: Final = 20_000  # senders remembered
 
@@ -110,8 +110,8 @@ class Receiver:
             try:
                 self._receive()
             except OSError as error:
-                log.error("datagrams cannot be received: %s; tried again in %g s", error, AGAIN)
-                time.sleep(AGAIN)
+                log.error("datagrams cannot be received: %s; tried again in %g s", error, RETRY_INTERVAL)
+                time.sleep(RETRY_INTERVAL)
             except Exception:  # noqa: BLE001 - nobody else would notice
                 fatal(log, "datagrams cannot be received any more")
 
