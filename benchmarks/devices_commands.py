@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 from benchmarks.brokers import BrokerFailed, environment
-from benchmarks.peers import free_port
+from benchmarks.peer_server import free_port
 from benchmarks.percentiles import median
 from benchmarks.results import Bar, Column, Row, Table
 from benchmarks.setting import Setting

@@ -14,9 +14,9 @@ import zmq
 import stafeta
 from benchmarks.percentiles import percentile
 from benchmarks.results import Value
+from stafeta.bench.results import filesystem
 
 _SYNCS = 200
-_MOUNTS = Path("/proc/self/mounts")
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has only the latter
 
 
@@ -32,7 +32,7 @@ def facts(folder: Path) -> dict[str, Value]:
         "stafeta": stafeta.__version__,
         "libzmq": zmq.zmq_version(),
         "sqlite": sqlite3.sqlite_version,
-        "filesystem": _filesystem(folder),
+        "filesystem": filesystem(folder),
         "fdatasync_p50_ms": percentile(times, 50) * 1000,
         "fdatasync_p99_ms": percentile(times, 99) * 1000,
     }
@@ -106,15 +106,3 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _filesystem(folder: Path) -> str:
-    """Named, because on one that lives in memory a sync costs nothing, and figures mean nothing."""
-    if not _MOUNTS.exists():
-        return "unknown"
-    mounts = {}
-    for line in _MOUNTS.read_text().splitlines():
-        _, place, kind, *_ = line.split()
-        mounts[Path(place)] = kind
-    folder = folder.resolve()
-    return next((mounts[place] for place in (folder, *folder.parents) if place in mounts), "unknown")

@@ -9,9 +9,9 @@ from benchmarks.peer_mosquitto import Mosquitto
 from benchmarks.peer_nats import Nats
 from benchmarks.peer_rabbit import Rabbit
 from benchmarks.peer_redis import Redis
-from benchmarks.peer_rounds import ABOUT, LABELS, ROUNDS, labels, rates, ratio
+from benchmarks.peer_rounds import ABOUT, RATES, ROUNDS, labels, rates, ratio
 from benchmarks.peer_stafeta import Flight
-from benchmarks.results import Bar, Column, Row, Table
+from benchmarks.results import Bar, Row, Table
 from benchmarks.setting import PAYLOAD, Setting
 
 TIMES = {"Redis Streams": 10}  # as fast, where both are set up to be durable
@@ -29,12 +29,6 @@ FAST: Sequence[Peer] = (
     Nats(durable=False, by_hand=True),
     Flight("send_many", durable=False),
     Rabbit(durable=False),
-)
-COLUMNS = (
-    *LABELS,
-    Column("rate", "messages/s"),
-    Column("arrow", "Stafeta, Arrow: times", 1),
-    Column("bytes", "Stafeta, bytes: times", 1),
 )
 
 
@@ -81,4 +75,4 @@ def _table(title: str, note: str, peers: Sequence[Peer], measured: Mapping[Peer,
             if rate is not None and peer.durable and peer.system in TIMES:
                 bars = (Bar("arrow", "≥", TIMES[peer.system], " times"),)
         rows.append(Row(values, bars))
-    return Table(title, note, COLUMNS, tuple(rows), labels=ABOUT)
+    return Table(title, note, RATES, tuple(rows), labels=ABOUT)

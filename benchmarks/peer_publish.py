@@ -10,7 +10,7 @@ from benchmarks.peer_mosquitto import Mosquitto
 from benchmarks.peer_nats import Nats
 from benchmarks.peer_rabbit import Rabbit
 from benchmarks.peer_redis import Redis
-from benchmarks.peer_rounds import ABOUT, LABELS, ROUNDS, labels, rates, ratio
+from benchmarks.peer_rounds import ABOUT, RATES, ROUNDS, labels, rates, ratio
 from benchmarks.peer_stafeta import Flight
 from benchmarks.results import Bar, Column, Row, Table
 from benchmarks.setting import PAYLOAD, Setting
@@ -89,14 +89,7 @@ def _table(
             if rate is not None and system.durable and system.system in TIMES:
                 bars.append(Bar("arrow", "≥", TIMES[system.system], " times"))
         rows.append(Row(values, tuple(bars)))
-    columns: tuple[Column, ...] = (
-        *LABELS,
-        Column("rate", "messages/s"),
-        Column("arrow", "Stafeta, Arrow: times", 1),
-        Column("bytes", "Stafeta, bytes: times", 1),
-    )
-    if disk:
-        columns += (Column("share", "of the disk alone", 2),)
+    columns = (*RATES, Column("share", "of the disk alone", 2)) if disk else RATES
     return Table(title, note, columns, tuple(rows), labels=ABOUT)
 
 

@@ -21,8 +21,7 @@ from benchmarks.peer import (
     has_module,
     messages,
 )
-from benchmarks.peer_server import find, running
-from benchmarks.peers import free_port
+from benchmarks.peer_server import find, free_port, running
 
 AHEAD = 2000  # messages that are not confirmed yet
 PREFETCH = 2000  # messages that the server sends ahead of acknowledgements

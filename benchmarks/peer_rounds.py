@@ -23,6 +23,12 @@ LABELS = (
     Column("version", "version"),
     Column("promise", "promise"),
 )
+RATES = (
+    *LABELS,
+    Column("rate", "messages/s"),
+    Column("arrow", "Stafeta, Arrow: times", 1),
+    Column("bytes", "Stafeta, bytes: times", 1),
+)
 ABOUT = 2  # of those say what a row is about
 
 _S = TypeVar("_S", bound=System)

@@ -28,6 +28,7 @@ from benchmarks.peer import (
     pool,
     portions,
 )
+from stafeta.addresses import Address, read
 from stafeta.clients.devices import Publisher, Subscriber
 from stafeta.message import Kind
 
@@ -62,8 +63,7 @@ class Flight(Peer, Timed):
     @contextmanager
     def serve(self, folder: Path) -> Iterator[str]:
         with Broker(folder, "flight", durability="fsync" if self.durable else "os") as broker:
-            host, port = broker.door("flight")
-            yield f"grpc://{host}:{port}"
+            yield broker.flight
 
     def prepare(self, address: str) -> None:
         with stafeta.connect(address) as broker, broker.subscribe(TOPIC, name=CLIENT):
@@ -132,28 +132,33 @@ class Flight(Peer, Timed):
         return ages
 
 
-class ZeroMQ(Timed):
-    """`stafeta.Client`: `put` for each message, and `messages`, which acknowledges with its next request.
-
-    A `put` waits for its reply, so that one client has no time to spare at 1,000 a second: several take turns.
-    """
+class _Client(Timed):
+    """A client of another door."""
 
     system = "Stafeta"
     settings = "durability fsync"
-    timing = f"ZeroMQ, put by {PUTTERS} clients; messages"
     promise = FSYNCED
     durable = True
 
     def version(self) -> str | None:
         return stafeta.__version__
 
+    def prepare(self, address: str) -> None:
+        """Nothing: its subscriber is there before the first message."""
+
+
+class ZeroMQ(_Client):
+    """`stafeta.Client`: `put` for each message, and `messages`, which acknowledges with its next request.
+
+    A `put` waits for its reply, so that one client has no time to spare at 1,000 a second: several take turns.
+    """
+
+    timing = f"ZeroMQ, put by {PUTTERS} clients; messages"
+
     @contextmanager
     def serve(self, folder: Path) -> Iterator[str]:
         with Broker(folder) as broker:
             yield broker.address
-
-    def prepare(self, address: str) -> None:
-        """Nothing: the subscriber has no name that another client could subscribe with."""
 
     def send(self, address: str, begin: int, rate: int, total: int) -> None:
         with ThreadPoolExecutor(PUTTERS) as threads:
@@ -172,35 +177,24 @@ class ZeroMQ(Timed):
             return array("q", (age(message.data) for message in islice(client.messages(TOPIC), total)))
 
 
-class Devices(Timed):
+class Devices(_Client):
     """Datagrams in, a TCP stream out, with SF 1: no acknowledgement, but what is delivered is on disk."""
 
-    system = "Stafeta"
-    settings = "durability fsync"
     timing = "devices, UDP; TCP, SF 1"
-    promise = FSYNCED
-    durable = True
-
-    def version(self) -> str | None:
-        return stafeta.__version__
 
     @contextmanager
     def serve(self, folder: Path) -> Iterator[str]:
         with Broker(folder, "devices") as broker:
-            host, port = broker.door("devices")
-            yield f"{host}:{port}"
-
-    def prepare(self, address: str) -> None:
-        """Nothing: its subscriber is there before the first datagram."""
+            yield str(Address(*broker.door("devices")))
 
     def send(self, address: str, begin: int, rate: int, total: int) -> None:
-        with Publisher(*_place(address)) as publisher:
+        with Publisher(*read(address)) as publisher:
             for payload in paced(begin, rate, total):
                 publisher.publish(TOPIC, Kind.STRING, payload)
 
     def receive(self, address: str, total: int) -> "array[int]":
         ages = array("q")
-        with Subscriber(CLIENT, *_place(address)) as subscriber:
+        with Subscriber(CLIENT, *read(address)) as subscriber:
             subscriber.subscribe(TOPIC, sf=True)
             while len(ages) < total:
                 deliveries = subscriber.receive(PATIENCE)
@@ -224,8 +218,3 @@ def _batches(rows: int) -> list[pa.RecordBatch]:
         pa.record_batch([pa.array(pool()[begin : begin + rows], pa.binary())], ["payload"])
         for begin in range(0, len(pool()), rows)
     ]
-
-
-def _place(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)

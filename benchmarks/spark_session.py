@@ -2,7 +2,6 @@
 
 import atexit
 import os
-import subprocess
 import sys
 import warnings
 from functools import cache
@@ -90,18 +89,10 @@ def _session(folder: Path, quick: bool) -> "SparkSession":
 
 def _end(spark: "SparkSession", place: Path) -> None:
     """Ends the JVM, which would otherwise still write into its folder while that is removed."""
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
+    from stafeta.pipeline.session import end_jvm
+
     spark.stop()
-    gateway.shutdown()
-    process: subprocess.Popen[bytes] = gateway.proc
-    assert process.stdin is not None
-    process.stdin.close()  # at the end of its input it leaves
-    try:
-        process.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end_jvm(_PATIENCE)
     rmtree(place, ignore_errors=True)
 
 

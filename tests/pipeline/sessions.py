@@ -7,7 +7,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from stafeta.pipeline.session import python_path
+from stafeta.pipeline.session import end_jvm, python_path
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +82,7 @@ def session(master: str, folder: Path, more: Mapping[str, str] | None = None) ->
                 query.stop()
             spark.stop()
     finally:
-        _end_jvm()
+        assert end_jvm(PATIENCE), f"Spark's JVM has not left within {PATIENCE:g} s"
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:
@@ -98,21 +97,3 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
         os.environ.update(before)
         # Spark would take Ctrl-C for a wish to cancel jobs; pytest has to see it.
         signal.signal(signal.SIGINT, interrupted)
-
-
-def _end_jvm() -> None:
-    """Spark leaves the JVM running for the next session, until the process ends."""
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    SparkContext._gateway = SparkContext._jvm = None
-    process: subprocess.Popen[bytes] = gateway.proc
-    gateway.shutdown()
-    assert process.stdin is not None
-    process.stdin.close()  # at the end of its input it leaves
-    try:
-        process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        raise AssertionError(f"Spark's JVM has not left within {PATIENCE:g} s") from None

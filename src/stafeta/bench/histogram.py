@@ -32,12 +32,8 @@ class Histogram:
         self.total += sum(counts.values())
         self.largest = max(self.largest, largest)
 
-    def percentile(self, percent: float) -> float:
-        """The latency that `percent` of all do not exceed; at least one must have been added."""
-        return next(iter(self.percentiles([percent])))
-
     def percentiles(self, percents: Iterable[float]) -> list[float]:
-        """The same for several, which are in order."""
+        """The latencies that so many percent of all, in order, do not exceed; at least one must have been added."""
         found = []
         buckets = iter(sorted(self._counts.items()))
         bucket, seen = next(buckets)

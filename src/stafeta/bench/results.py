@@ -66,9 +66,10 @@ def report(
     door = DOORS[plan.door]
     slots = sum((Counter(dict(one["slots"])) for one in delivered), Counter[int]())
     first = start // SLOT
+    disk = filesystem(Path(tempfile.gettempdir()))
     return Report(
         plan,
-        f"started for this run, durability fsync, its log on {filesystem()}" if own else plan.address,
+        f"started for this run, durability fsync, its log on {disk}" if own else plan.address,
         door.promise if own else f"{door.promise}, if its durability is fsync",
         Flow(sum(one["published"] for one in published), _until(start, [one["end"] for one in published])),
         Flow(sum(slots.values()), _until(start, [one["last"] for one in delivered])),
@@ -88,15 +89,15 @@ def latency_ms(histogram: Histogram | None) -> dict[str, float] | None:
     return {name: round(value / 1e6, 4) for name, value in {**found, "max": histogram.largest}.items()}
 
 
-def filesystem() -> str:
-    """That of temporary files: on one that lives in memory a sync costs nothing, and figures mean little."""
+def filesystem(folder: Path) -> str:
+    """That of a folder: on one that lives in memory a sync costs nothing, and figures mean little."""
     if not _MOUNTS.exists():
-        return "the disk of temporary files"
+        return "an unknown disk"
     mounts = {}
     for line in _MOUNTS.read_text(errors="replace").splitlines():
         _, place, kind, *_ = line.split()
         mounts[Path(place)] = kind
-    folder = Path(tempfile.gettempdir()).resolve()
+    folder = folder.resolve()
     return next((mounts[place] for place in (folder, *folder.parents) if place in mounts), "an unknown disk")
 
 

@@ -110,7 +110,7 @@ def end(spark: "SparkSession") -> None:
         # Whatever is left of it is gone with the JVM; a server looks after itself.
         logging.getLogger("stafeta.pipeline").debug("Spark does not stop", exc_info=True)
     if isinstance(spark, Classic):
-        _end_jvm(_LEAVING)
+        end_jvm(_LEAVING)
 
 
 def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSession":
@@ -137,7 +137,7 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
             _share_workers(spark.sparkContext)
         return spark
     except Exception as error:  # noqa: BLE001 - of Spark, py4j or the system
-        _end_jvm(0.0)
+        end_jvm(0.0)
         raise ConfigError(f"Spark does not start: {_reason(error, words)}") from None
     finally:
         words.close()
@@ -218,18 +218,19 @@ def _reason(error: Exception, words: IO[bytes] | None) -> str:
     return _THROWN.sub("", sentences[-1]) if exited and sentences else first
 
 
-def _end_jvm(patience: float) -> None:
-    """Spark leaves its JVM running for the next session, until the process ends."""
+def end_jvm(patience: float) -> bool:
+    """Ends the JVM, which Spark leaves running for the next session until the process ends. False where it had to be
+    killed, since it took longer than so many seconds."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
     if gateway is None:
-        return
+        return True
     SparkContext._gateway = SparkContext._jvm = None
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     gateway.shutdown()
     if process is None:  # somebody else's, whose gateway we were given
-        return
+        return True
     if process.stdin is not None:
         process.stdin.close()  # at the end of its input it leaves
     try:
@@ -237,6 +238,8 @@ def _end_jvm(patience: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+        return False
+    return True
 
 
 def _silence() -> None:

@@ -36,6 +36,7 @@ from pyarrow import flight
 from stafeta import addresses, errors
 from stafeta.backoff import Backoff
 from stafeta.clients import forks
+from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
 from stafeta.errors import (
     ConfigError,
     Disconnected,
@@ -267,6 +268,21 @@ class Channel:
         with self._lock:
             if client is self._client:
                 self._client = None
+
+
+class OpenOnChannel(Finishing):
+    """What was opened on a channel: `with` closes it, and waits for what is on its way."""
+
+    _channel: Channel
+
+    def close(self, timeout: float | None = None) -> None:
+        raise NotImplementedError
+
+    def _complete(self) -> None:
+        self.close()
+
+    def _abandon(self) -> None:
+        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
 
 
 def _act(

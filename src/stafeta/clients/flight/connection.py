@@ -14,8 +14,8 @@ from pyarrow import flight
 
 from stafeta.addresses import FLIGHT
 from stafeta.clients import forks
-from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
-from stafeta.clients.flight.channel import Channel, Tls, log
+from stafeta.clients.closing import EXIT_TIMEOUT
+from stafeta.clients.flight.channel import Channel, OpenOnChannel, Tls, log
 from stafeta.clients.flight.data import Data
 from stafeta.clients.flight.producer import Producer, Published, Publisher, Transaction, begun
 from stafeta.clients.flight.read_position import ReadPosition, StartOffset
@@ -73,7 +73,7 @@ def connect(
     return connection
 
 
-class Connection(Finishing):
+class Connection(OpenOnChannel):
     """A way to a broker, for any number of threads. Whatever breaks on it is mended, and tried again."""
 
     def __init__(
@@ -251,12 +251,6 @@ class Connection(Finishing):
             self._shut()
         if errors:
             raise errors[0]
-
-    def _complete(self) -> None:
-        self.close()
-
-    def _abandon(self) -> None:
-        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
 
     def _log_unfinished(self, error: StafetaError) -> None:
         log.warning("%s: not everything was sent: %s", self.address, error)

@@ -8,9 +8,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from stafeta.clients import forks
-from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
+from stafeta.clients.closing import Finishing
 from stafeta.clients.flight.batching import PublishRequest
-from stafeta.clients.flight.channel import Channel, log
+from stafeta.clients.flight.channel import Channel, OpenOnChannel, log
 from stafeta.clients.flight.data import Data, batches, by_topic
 from stafeta.clients.flight.rows import Rows
 from stafeta.clients.flight.sender import Sender
@@ -20,7 +20,7 @@ from stafeta.errors import InvalidMessage, StafetaError
 PART: Final = "main"
 
 
-class Producer(Finishing):
+class Producer(OpenOnChannel):
     """Sends messages to one topic, each stored once, in the order in which they were given.
 
     Made by `Connection.producer`. What it is given it keeps until the broker has it on disk, and sends again as often
@@ -94,12 +94,6 @@ class Producer(Finishing):
     def count(self) -> int:
         """How many messages of a producer of this name the broker has stored on this topic, ever."""
         return self._base + self._rows.request.acknowledged
-
-    def _complete(self) -> None:
-        self.close()
-
-    def _abandon(self) -> None:
-        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
 
     def _log_unfinished(self, error: StafetaError) -> None:
         log.warning("%s: %d rows have no answer: %s", self.topic, self.sent - self.acknowledged, error)

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from stafeta.clients import forks
-from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
-from stafeta.clients.flight.channel import Channel, log
+from stafeta.clients.flight.channel import Channel, OpenOnChannel, log
 from stafeta.clients.flight.signals import Signal, Waiting
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.errors import DataLoss, Disconnected, NoReply, StafetaError
@@ -219,7 +218,7 @@ def _ends(topics: Any, offsets: Any) -> Iterator[tuple[str, int, int]]:
         start = stop
 
 
-class Subscription(Finishing):
+class Subscription(OpenOnChannel):
     """The messages of a topic, or of all topics that match a filter, as they come. Made by `Connection.subscribe`.
 
     With a name it is durable: it goes on where it was, also after a restart of the program or the broker, and gives
@@ -273,12 +272,6 @@ class Subscription(Finishing):
             self.flush(timeout)
         finally:
             self._end()
-
-    def _complete(self) -> None:
-        self.close()
-
-    def _abandon(self) -> None:
-        self.close(min(EXIT_TIMEOUT, self._channel.timeout))
 
     def _log_unfinished(self, error: StafetaError) -> None:
         log.warning("%s: some acknowledgements have no answer: %s", self.filter, error)
