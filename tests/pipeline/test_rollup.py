@@ -24,8 +24,8 @@ from stafeta.config.options import Rollup as Sizes
 from stafeta.errors import ConfigError, Unsound
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context
-from stafeta.pipeline.jobs.rolling.results import finished, published
-from stafeta.pipeline.jobs.rolling.source import readings_of
+from stafeta.pipeline.jobs.rolling.window_rows import finished, published
+from stafeta.pipeline.jobs.rolling.window_source import readings_of
 from stafeta.pipeline.jobs.rolling.windows import Windows, summed_up
 from stafeta.pipeline.jobs.rollup import JOB, Rolling, Rollup, figures
 from stafeta.pipeline.lake import Lake

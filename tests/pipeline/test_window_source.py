@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from stafeta.pipeline.connector.options import ReadOptions
-from stafeta.pipeline.jobs.rolling import source
+from stafeta.pipeline.jobs.rolling import window_source
 from stafeta.pipeline.jobs.rolling.windows import NEVER, Windows, encoded
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect
@@ -15,12 +15,12 @@ BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
 SECOND = 1_000_000
 
 
-def stream(broker: BrokerProcess) -> source.WindowStream:
+def stream(broker: BrokerProcess) -> window_source.WindowStream:
     given = {"broker": address(broker), "subscribe": "#", "startingOffsets": "earliest", "minPartitions": "3"}
-    return source.WindowStream(ReadOptions.of(given, streaming=True), (SECOND, 60 * SECOND), 0)
+    return window_source.WindowStream(ReadOptions.of(given, streaming=True), (SECOND, 60 * SECOND), 0)
 
 
-def read(one: source.WindowStream) -> Windows:
+def read(one: window_source.WindowStream) -> Windows:
     """What all tasks of a micro-batch make of all that there is, put together."""
     start = one.initialOffset()
     tasks = one.partitions(start, one.latestOffset(start, one.getDefaultReadLimit()))
@@ -34,7 +34,7 @@ def read(one: source.WindowStream) -> Windows:
 def test_each_reading_is_in_one_part_and_what_jobs_write_in_none(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, portion: int
 ) -> None:
-    monkeypatch.setattr(source, "_ROWS", portion)
+    monkeypatch.setattr(window_source, "_ROWS", portion)
     times = pa.array(
         [BEGIN + timedelta(milliseconds=250 * at) for at in range(100)], pa.timestamp("us", "UTC")
     )

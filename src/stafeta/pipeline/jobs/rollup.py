@@ -1,6 +1,6 @@
 """The job rollup: readings in windows, to topics `rollup/<size>/<topic>` and to the table `rollups`.
 
-1. A micro-batch is one job of Spark's, whose tasks sum readings up (`rolling.source`). What they come to is put
+1. A micro-batch is one job of Spark's, whose tasks sum readings up (`rolling.window_source`). What they come to is put
    together here, with the windows that were open before.
 2. A micro-batch is computed once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
    One that is repeated is not computed again: the same windows go to the lake and to the topics, each of which takes
@@ -19,10 +19,10 @@ from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.jobs.rolling import former
+from stafeta.pipeline.jobs.rolling import former_windows
 from stafeta.pipeline.jobs.rolling.closing import advanced
-from stafeta.pipeline.jobs.rolling.results import finished, published
-from stafeta.pipeline.jobs.rolling.source import DELAY, SIZES, WindowSource
+from stafeta.pipeline.jobs.rolling.window_rows import finished, published
+from stafeta.pipeline.jobs.rolling.window_source import DELAY, SIZES, WindowSource
 from stafeta.pipeline.jobs.rolling.windows import Windows
 from stafeta.pipeline.lake import Lake
 from stafeta.units import format_duration
@@ -176,7 +176,7 @@ class Rolling:
 def read_windows(folder: str, number: int, done: Mapping[str, Any]) -> dict[str, Windows]:
     """What was written of a batch: the windows that are open, and those that are closed."""
     if "file" not in done:
-        return {name: former.read(f"{done['folder']}/fate={name}") for name in (OPEN, CLOSED)}
+        return {name: former_windows.read(f"{done['folder']}/fate={name}") for name in (OPEN, CLOSED)}
     content = checkpoint_files.content(f"{folder}/{number}", done["file"])
     if content is None:
         raise Unsound(

@@ -23,7 +23,7 @@ def read(folder: str) -> Windows:
     for url in listed(folder):
         system, path = place(url)
         with system.open_input_file(path) as file:
-            tables.append(pq.read_table(file))
+            tables.append(pq.read_table(file, coerce_int96_timestamp_unit="us"))
     return _windows(pa.concat_tables(tables).combine_chunks()) if tables else Windows.empty()
 
 
