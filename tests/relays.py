@@ -15,25 +15,29 @@ class Relay(Closing, ABC):
         self._broker = broker
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.place: tuple[str, int] = self._listener.getsockname()
-        self._wires: list[socket.socket] = []
+        self.changed = threading.Condition()
+        self.wires: list[
+            socket.socket
+        ] = []  # the client's end and the broker's end of each connection, in turn
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
 
     @abstractmethod
     def limits(self) -> tuple[int, int]:
-        """For the next connection: how many bytes pass to the broker, and from it, before it may be cut."""
+        """For a new connection: how many bytes pass to the broker, and from it, before it may be cut. `changed` is
+        held."""
 
     @abstractmethod
     def pump(self, source: socket.socket, target: socket.socket, left: int) -> None:
         """Pass on what comes, until it ends or is cut."""
 
     def close(self) -> None:
-        _hang_up(self._listener)
+        hang_up(self._listener)
         self._threads[0].join()
-        _hang_up(*self._wires)
+        hang_up(*self.wires)
         for thread in self._threads:
             thread.join()
-        for one in (self._listener, *self._wires):
+        for one in (self._listener, *self.wires):
             one.close()
 
     def _accept(self) -> None:
@@ -47,8 +51,9 @@ class Relay(Closing, ABC):
             except OSError:
                 client.close()
                 continue
-            sent, received = self.limits()
-            self._wires += [client, broker]
+            with self.changed:
+                self.wires += [client, broker]
+                sent, received = self.limits()
             for ends in ((client, broker, sent), (broker, client, received)):
                 self._threads.append(threading.Thread(target=self._run, args=ends))
                 self._threads[-1].start()
@@ -56,10 +61,11 @@ class Relay(Closing, ABC):
     def _run(self, source: socket.socket, target: socket.socket, left: int) -> None:
         with suppress(OSError):
             self.pump(source, target, left)
-        _hang_up(source, target)
+        hang_up(source, target)
 
 
-def _hang_up(*sockets: socket.socket) -> None:
+def hang_up(*sockets: socket.socket) -> None:
+    """Ends connections. Their sockets are closed when nobody uses them any more."""
     for one in sockets:
         with suppress(OSError):
             one.shutdown(socket.SHUT_RDWR)

@@ -22,8 +22,7 @@ def flying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def address(flying: BrokerProcess) -> str:
-    host, port = flying.door("flight")
-    return f"grpc://{host}:{port}"
+    return flying.flight
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ ALLOWED = {
         "stafeta.progress",
         "stafeta.units",
     },
+    "stafeta.testing": {*INNERMOST, "stafeta.cli.main", "stafeta.clients.closing", "stafeta.store.port"},
     "stafeta.config": {"stafeta.addresses", "stafeta.errors", "stafeta.names", "stafeta.units"},
     "stafeta.clients": {
         *INNERMOST,

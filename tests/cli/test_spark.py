@@ -276,5 +276,4 @@ def program(path: Path, script: str) -> Path:
 
 
 def address(broker: BrokerProcess) -> str:
-    host, port = broker.door("flight")
-    return f"grpc://{host}:{port}"
+    return broker.flight

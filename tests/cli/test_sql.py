@@ -23,8 +23,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that holds two topics."""
     options = ("--set", 'topics."#".keep=36500d')
     with BrokerProcess(tmp_path / "data", *options, doors=("flight",)) as process:
-        host, port = process.door("flight")
-        with package.connect(f"grpc://{host}:{port}") as connection:
+        with package.connect(process.flight) as connection:
             connection.publish("hall/a", ["20.5", "21.5"], kind="float")
             connection.publish("b", ["text"])
         yield process

@@ -30,8 +30,7 @@ class Losing:
 
     @property
     def address(self) -> str:
-        host, port = self.process.door("flight")
-        return f"grpc://{host}:{port}"
+        return self.process.flight
 
     def publish(self, texts: list[str], topic: str = "t/a") -> None:
         with Peer(self.process.door("flight")) as peer:

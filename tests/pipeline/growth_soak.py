@@ -141,8 +141,7 @@ class Growth:
         self.looks: list[Look] = []
         self._checkpoints = folder / "checkpoints"
         broker = resources.enter_context(BrokerProcess(folder / "data", doors=("flight",)))
-        host, port = broker.door("flight")
-        self._address = f"grpc://{host}:{port}"
+        self._address = broker.flight
         (folder / "alerts.toml").write_text(_RULES)
         (folder / "stafeta.toml").write_text(_settings(folder, self._address))
         command = [sys.executable, "-m", "stafeta", "pipeline", "run", *JOBS]

@@ -24,8 +24,7 @@ class Seen(NamedTuple):
 
 
 def address(broker: BrokerProcess) -> str:
-    host, port = broker.door("flight")
-    return f"grpc://{host}:{port}"
+    return broker.flight
 
 
 def connect(broker: BrokerProcess) -> Connection:

@@ -281,3 +281,9 @@ def works(broker: BrokerProcess, topics: Sequence[str] = ("does/it/work",)) -> b
             assert answer["rows"] == 1
             assert peer.texts({"topic": topic, "from": answer["offset"]}) == ["yes"]
     return True
+
+
+def payloads(table: pa.Table) -> list[Any]:
+    """The column payload of a table."""
+    found: list[Any] = table.column("payload").to_pylist()
+    return found

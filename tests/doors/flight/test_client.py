@@ -19,7 +19,7 @@ from stafeta.errors import (
     InvalidSchema,
     StafetaError,
 )
-from tests.doors.flight.peers import Place
+from tests.doors.flight.peers import Place, payloads
 from tests.waiting import PATIENCE, wait_until
 
 TOO_LARGE = 9 << 20
@@ -30,11 +30,6 @@ def broker(place: Place) -> Iterator[Connection]:
     host, port = place
     with stafeta.connect(f"grpc://{host}:{port}", timeout=PATIENCE) as connection:
         yield connection
-
-
-def payloads(table: pa.Table) -> list[Any]:
-    found: list[Any] = table.column("payload").to_pylist()
-    return found
 
 
 # --- refused

@@ -26,8 +26,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess
 
 
 def address(process: BrokerProcess) -> str:
-    host, port = process.door("flight")
-    return f"grpc://{host}:{port}"
+    return process.flight
 
 
 def numbers(broker: Connection, topic: str) -> list[int]:

@@ -19,8 +19,7 @@ KEEP = ("--set", 'topics."#".keep=1000000000 messages')
 
 
 def address(process: BrokerProcess) -> str:
-    host, port = process.door("flight")
-    return f"grpc://{host}:{port}"
+    return process.flight
 
 
 def numbers(broker: Connection, topic: str) -> list[int]:

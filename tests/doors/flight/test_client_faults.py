@@ -29,8 +29,7 @@ def mortal(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def address(process: BrokerProcess) -> str:
-    host, port = process.door("flight")
-    return f"grpc://{host}:{port}"
+    return process.flight
 
 
 @pytest.fixture

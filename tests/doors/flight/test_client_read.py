@@ -11,7 +11,7 @@ import stafeta
 from stafeta.clients.flight.connection import Connection
 from stafeta.errors import ConfigError, InvalidRequest, NoSuchTopic, StafetaError
 from tests.brokers import BrokerProcess
-from tests.doors.flight.peers import Place
+from tests.doors.flight.peers import Place, payloads
 from tests.doors.zeromq.peers import Peer as ZeroMQPeer
 from tests.waiting import PATIENCE, wait_until
 
@@ -21,11 +21,6 @@ def broker(place: Place) -> Iterator[Connection]:
     host, port = place
     with stafeta.connect(f"grpc://{host}:{port}", timeout=PATIENCE) as connection:
         yield connection
-
-
-def payloads(table: pa.Table) -> list[Any]:
-    found: list[Any] = table.column("payload").to_pylist()
-    return found
 
 
 @pytest.mark.parametrize(
