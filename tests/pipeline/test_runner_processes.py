@@ -1,5 +1,7 @@
-"""`stafeta pipeline run` on a terminal. That it is killed, started again and told to leave is in test_killed.py."""
+"""`stafeta pipeline run` on a terminal, and questions to its Spark. That it is killed, started again and ended is in
+test_killed.py."""
 
+import json
 import os
 import pty
 import signal
@@ -47,9 +49,13 @@ def started(family: Family, line: list[str], output: Path, terminal: int) -> "su
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=terminal,
-            env=family.environment(),
+            env=environment(family, output.parent),
             start_new_session=True,
         )
+
+
+def environment(family: Family, folder: Path) -> dict[str, str]:
+    return family.environment() | {"STAFETA_STATE": str(folder / "state")}
 
 
 def readings(broker: BrokerProcess, *numbers: float) -> None:
@@ -71,7 +77,26 @@ def slow(context):
 """
 
 
-def test_on_a_terminal_jobs_are_seen_live_and_a_second_ctrl_c_ends_at_once(
+class Questions:
+    """Asks about a broker and a lake, with no Java to be found: only a Spark that runs can answer."""
+
+    def __init__(self, broker: BrokerProcess, folder: Path, family: Family) -> None:
+        self._about = [f"--broker={address(broker)}", f"--set=lake.warehouse={folder / 'lake'}"]
+        self._environment = environment(family, folder) | {"JAVA_HOME": str(folder / "none")}
+
+    def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "stafeta", *words, *self._about],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+
+def test_on_a_terminal_jobs_are_seen_live_others_ask_their_spark_and_a_second_ctrl_c_ends_at_once(
     broker: BrokerProcess, tmp_path: Path, family: Family
 ) -> None:
     begun = tmp_path / "begun"
@@ -90,6 +115,7 @@ def test_on_a_terminal_jobs_are_seen_live_and_a_second_ctrl_c_ends_at_once(
         return text.encode() in seen
 
     wait_until(lambda: shows("slow  running") and begun.exists(), PATIENCE)
+    check_questions(Questions(broker, tmp_path, family), tmp_path / "state" / "spark")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     time.sleep(1.0)  # it waits for the micro-batch: nothing is to happen
     assert process.poll() is None
@@ -99,3 +125,35 @@ def test_on_a_terminal_jobs_are_seen_live_and_a_second_ctrl_c_ends_at_once(
     os.close(ours)
     assert b"\x1b[1F\x1b[J" in seen  # drawn again in its place
     assert b"Traceback" not in seen
+
+
+def check_questions(questions: Questions, folder: Path) -> None:
+    """A pipeline that runs answers who has its token, and is asked for nothing else."""
+    (file,) = folder.iterdir()
+    assert (folder.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
+    count = "SELECT count(*) AS n FROM readings"
+    told = questions.ask("sql", "--json", count)
+    assert (told.returncode, told.stdout) == (exits.OK, '{"n":1}\n'), told.stderr
+    audit = questions.ask("pipeline", "run", "audit")
+    assert audit.returncode == exits.OK, audit.stderr
+    status = json.loads(questions.ask("pipeline", "status", "--json").stdout.splitlines()[-1])
+    known = json.loads(file.read_text())
+    assert status["connect"] == f"sc://localhost:{known['port']}"
+    assert known["token"] not in "".join(map(read_line, Path("/proc").glob("[0-9]*/cmdline")))
+
+    for words in (("--own",), ("--set=lake.namespace=other",), ("--conf=spark.sql.ansi.enabled=true",)):
+        assert "Java" in questions.ask("sql", count, *words).stderr, words
+    file.write_text(json.dumps(known | {"token": "wrong"}))
+    assert "Java" in questions.ask("sql", count).stderr
+    file.write_text("{")
+    assert "Java" in questions.ask("sql", count).stderr
+    file.write_text(json.dumps(known | {"port": 1}))
+    assert "Java" in questions.ask("sql", count).stderr
+    assert not file.exists(), "nobody answers there any more"
+
+
+def read_line(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

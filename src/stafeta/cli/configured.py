@@ -39,6 +39,14 @@ def add_spark(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="let Spark's log onto standard error")
 
 
+def add_own(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--own",
+        action="store_true",
+        help="start a Spark of its own, also if a pipeline runs whose Spark can be asked",
+    )
+
+
 def configuration(options: argparse.Namespace) -> "Config":
     """What `--config`, the environment, `--set` and `--broker` make together."""
     from stafeta.addresses import read_flight

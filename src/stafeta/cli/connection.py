@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stafeta import state
 from stafeta.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -59,11 +60,7 @@ def state_folder(options: argparse.Namespace) -> Path:
     name: str = options.client
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ConfigError(f"--client: {name!r} is not a name; it must be one that a folder can have.")
-    given = options.state or os.environ.get("STAFETA_STATE")
-    if given:
-        return Path(given) / name
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "stafeta" / name
+    return (Path(options.state) if options.state else state.folder()) / name
 
 
 def _client(options: argparse.Namespace, role: str | None) -> "Client":

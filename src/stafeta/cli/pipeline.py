@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from stafeta.cli.configured import add_configuration, add_spark, configuration
+from stafeta.cli.configured import add_configuration, add_own, add_spark, configuration
 from stafeta.cli.parser import Parser
 
 _PATIENCE = 60.0
@@ -70,6 +70,7 @@ def _register_run(commands: "argparse._SubParsersAction[_JobParser]") -> None:
     )
     _add_once(run)
     add_spark(run)
+    add_own(run)
     add_configuration(run)
     run.set_defaults(run=_run)
 
@@ -91,7 +92,7 @@ def _register_sql(commands: "argparse._SubParsersAction[_JobParser]") -> None:
     _add_once(sql)
     add_spark(sql)
     add_configuration(sql)
-    sql.set_defaults(run=_sql)
+    sql.set_defaults(run=_sql, own=True)
 
 
 def _add_once(parser: argparse.ArgumentParser) -> None:

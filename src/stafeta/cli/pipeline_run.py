@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ from stafeta.pipeline.jobs import BUILT_IN, find
 from stafeta.pipeline.runner.runner import Locks, Runner, check
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from stafeta.pipeline.runner.supervisor import JobSupervisor
 
 
@@ -32,7 +34,8 @@ def run(
 ) -> int:
     """Runs jobs until they have ended; returns the exit code."""
     from stafeta.addresses import read_flight
-    from stafeta.pipeline.session import end, session
+    from stafeta.pipeline import endpoint
+    from stafeta.pipeline.session import end
 
     settings = spark_settings(options)
     read_flight(config.pipeline.broker)
@@ -45,8 +48,10 @@ def run(
         logging.disable()  # what is to be known comes in reports; PySpark would print the rest as JSON
     screen = Screen(found)
     screen.say(f"Starting Spark for {', '.join(names)}.")
-    spark = session(
+    streams = not all(job.batch for job in found)
+    spark = endpoint.session_for_questions(
         config,
+        own=options.own or streams,
         master=options.master,
         remote=options.remote,
         name=f"stafeta {' '.join(names)}",
@@ -56,11 +61,21 @@ def run(
     runner = Runner(spark, config, found, once=options.once, arguments=arguments, tell=screen.tell)
     with _signals(runner) as caught:
         try:
-            with screen:
+            with _endpoint(spark, config, streams and not options.once) as address, screen:
+                runner.note(connect=address)
                 watches = runner.run(screen.draw)
         finally:
             end(spark)
     return _code(watches, caught)
+
+
+@contextmanager
+def _endpoint(spark: "SparkSession", config: Config, wanted: bool) -> Iterator[str | None]:
+    """The address at which this Spark can be asked while jobs run, if it is wanted."""
+    from stafeta.pipeline import endpoint
+
+    with endpoint.opened(spark, config) if wanted else nullcontext() as address:
+        yield address
 
 
 def jobs_named(names: Sequence[str]) -> list[Job]:

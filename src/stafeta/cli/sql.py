@@ -5,7 +5,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from stafeta.cli.configured import add_configuration, add_spark, configuration, spark_settings
+from stafeta.cli.configured import add_configuration, add_own, add_spark, configuration, spark_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         help=f"at most so many rows of each result; 0 for all ({_ON_A_TERMINAL:,} on a terminal, otherwise all)",
     )
     add_spark(parser)
+    add_own(parser)
     add_configuration(parser)
     parser.set_defaults(run=run)
 
@@ -86,9 +87,7 @@ def _converse(options: argparse.Namespace, config: "Config") -> int:
     if options.parquet:
         raise ConfigError("--parquet goes with a statement: its result is what is written.")
     output = _output(options)
-    tell(
-        f"Starting Spark on {options.remote or options.master or 'this machine'}; 'help' lists what there is."
-    )
+    tell("'help' lists what there is.")
     with _queries(options, config) as (queries, interrupts):
         folder = connection.state_folder(argparse.Namespace(client="default", state=None))
         shell = sql_shell.Shell(queries, output, _limit(options), interrupts)
@@ -101,10 +100,12 @@ def _queries(options: argparse.Namespace, config: "Config") -> "Iterator[tuple[Q
     """A Spark session for statements, and Ctrl-C in its hands."""
     from stafeta.cli.interrupts import Interrupts
     from stafeta.cli.sql_queries import Queries
-    from stafeta.pipeline.session import end, session
+    from stafeta.pipeline.endpoint import session_for_questions
+    from stafeta.pipeline.session import end
 
-    spark = session(
+    spark = session_for_questions(
         config,
+        own=options.own,
         master=options.master,
         remote=options.remote,
         name="stafeta sql",

@@ -19,6 +19,13 @@ def folder_of(url: str) -> Path | None:
     return None if len(urlsplit(url).scheme) > 1 and "://" in url else Path(url).absolute()
 
 
+def location(given: str) -> str:
+    """The URL that a URL, or the path of a folder, means."""
+    if len(urlsplit(given).scheme) > 1:
+        return given.rstrip("/")
+    return f"file://{Path(given).expanduser().absolute()}"
+
+
 def boot() -> str:
     """Since when the system runs: while it is the same, nothing that was written is lost."""
     with suppress(OSError):

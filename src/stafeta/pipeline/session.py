@@ -62,6 +62,7 @@ _OWN: Final = {
     "spark.log.level": "OFF",
     # Some steps of a query have it and others not, each with Python processes of its own.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    "spark.scheduler.mode": "FAIR",  # a job and a long question take turns
     # Each micro-batch has classes of its own, and only a full collection gives back what they took.
     "spark.cleaner.periodicGC.interval": "5min",
 }

@@ -6,7 +6,7 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
@@ -28,13 +28,6 @@ _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PATIENCE: Final = 60.0  # seconds that a writer waits for another
 _catalogs: dict[tuple[str, str], tuple[tuple[int, int] | None, Catalog]] = {}
 _lock = threading.Lock()
-
-
-def location(warehouse: str) -> str:
-    """The URL of a warehouse that is a URL or a folder."""
-    if len(urlsplit(warehouse).scheme) > 1:
-        return warehouse.rstrip("/")
-    return f"file://{Path(warehouse).expanduser().absolute()}"
 
 
 def folder(url: str) -> Path | None:

@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from stafeta.errors import StoreConflict
+from stafeta.pipeline.disk import location
 from stafeta.pipeline.lake import archived, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known
 from stafeta.pipeline.lake.catalog import LAKE
@@ -55,7 +56,7 @@ class Lake:
     """The tables of a lake. It can be sent to other processes, which open its catalog anew."""
 
     def __init__(self, settings: "Settings") -> None:
-        self.warehouse = catalog.location(settings.warehouse)
+        self.warehouse = location(settings.warehouse)
         self._name = settings.catalog
         self._namespace = settings.namespace
 

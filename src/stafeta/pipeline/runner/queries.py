@@ -30,6 +30,12 @@ def activate(spark: "SparkSession") -> None:
         kind._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
+def share_fairly(spark: "SparkSession") -> None:
+    """What this thread starts shares Spark's tasks with what others ask, whoever came first."""
+    if is_local(spark):
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", "jobs")
+
+
 def mark(spark: "SparkSession", tag: str) -> None:
     """What this thread does from now on can be interrupted by this name."""
     if is_local(spark):

@@ -105,6 +105,12 @@ class Runner:
                 self._messenger.close()
         return self.supervisors
 
+    def note(self, **figures: object) -> None:
+        """Figures for the reports of all jobs. One that is None is not reported."""
+        known = {name: value for name, value in figures.items() if value is not None}
+        for supervisor in self.supervisors:
+            supervisor.note(**known)
+
     def stop(self, names: Sequence[str] = ()) -> None:
         """Asks jobs to stop, or all; returns at once. May be repeated, and be called from any thread."""
         asked = [supervisor for supervisor in self.supervisors if not names or supervisor.job.name in names]

@@ -20,7 +20,7 @@ from stafeta.backoff import Backoff
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.runner.failures import Failure, failure_of
 from stafeta.pipeline.runner.progress_counter import ProgressCounter
-from stafeta.pipeline.runner.queries import activate, batch_of, begins, interrupt, is_done, mark
+from stafeta.pipeline.runner.queries import activate, batch_of, begins, interrupt, is_done, mark, share_fairly
 from stafeta.pipeline.runner.reports import Report, moment
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class JobSupervisor:
         if self.job.batch:  # in the middle of Spark's work: on a thread, since this may be a signal's handler
             threading.Thread(target=self._interrupt, daemon=True).start()
 
+    def note(self, **figures: object) -> None:
+        """Figures for the job's reports."""
+        self._context.note(**figures)
+
     def join(self, timeout: float | None = None) -> None:
         self._thread.join(timeout)
 
@@ -110,6 +114,7 @@ class JobSupervisor:
     def _run(self) -> None:
         try:
             activate(self._context.spark)
+            share_fairly(self._context.spark)
             if self.job.batch:
                 mark(self._context.spark, self._tag)
             while self._live():

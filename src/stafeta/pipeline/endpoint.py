@@ -1,0 +1,136 @@
+"""The Spark of a running pipeline, for whoever has a question: a Spark Connect endpoint in the session of its jobs.
+
+1. It listens on loopback, and answers who has its token. Address and token are in a file that only the same user can
+   read; the token is in no command line, no log and no topic.
+2. A question is asked there if it is about the same broker and the same lake.
+3. An endpoint that does not answer is not there: what a killed pipeline has left of it is in nobody's way.
+4. Jobs and questions share Spark's tasks fairly: a long question does not hold up a micro-batch.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from stafeta import state
+from stafeta.errors import ConfigError
+from stafeta.pipeline.disk import location
+from stafeta.pipeline.runner.queries import is_local
+from stafeta.pipeline.session import session
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from stafeta.config import Config
+
+log = logging.getLogger("stafeta.pipeline")
+
+_FOLDER: Final = "spark"
+_TIMEOUT: Final = 0.5  # seconds that an endpoint has to take a connection
+_SETTINGS: Final = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0"}
+_TOKEN: Final = "spark.connect.authenticate.token"  # noqa: S105 - its name
+
+
+@contextmanager
+def opened(spark: "SparkSession", config: "Config") -> Iterator[str | None]:
+    """An endpoint of this session for as long as it lasts; its address, or None where there is none: Spark is somewhere
+    else, or cannot open one."""
+    if not is_local(spark):
+        yield None
+        return
+    token = secrets.token_urlsafe(32)
+    try:
+        port = _opened(spark, token)
+    except Exception:
+        log.warning("Spark opens no endpoint: questions start a Spark of their own.", exc_info=True)
+        yield None
+        return
+    path = _file(config, os.getpid())
+    try:
+        _write(path, {"port": port, "token": token})
+        yield f"sc://localhost:{port}"
+    finally:
+        with suppress(OSError):
+            path.unlink()
+
+
+def found(config: "Config") -> str | None:
+    """The address of an endpoint for questions about this broker and lake, with its token, if there is one."""
+    files = _file(config, 0).parent.glob(f"{_key(config)}-*.json")
+    for path in sorted(files, key=_changed, reverse=True):
+        try:
+            known = json.loads(path.read_text())
+            port, token = int(known["port"]), str(known["token"])
+            socket.create_connection(("127.0.0.1", port), _TIMEOUT).close()
+        except ConnectionRefusedError:
+            with suppress(OSError):
+                path.unlink()
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        else:
+            return f"sc://localhost:{port}/;token={token}"
+    return None
+
+
+def session_for_questions(
+    config: "Config",
+    *,
+    own: bool,
+    master: str | None = None,
+    remote: str | None = None,
+    name: str = "stafeta",
+    settings: "Mapping[str, str] | None" = None,
+    verbose: bool = False,
+) -> "SparkSession":
+    """A session in the Spark of a pipeline that runs, if there is one and nothing else is asked for; otherwise one of
+    its own."""
+    address = None if own or master or remote or settings else found(config)
+    if address is not None:
+        with suppress(ConfigError):  # it has just ended
+            return session(config, remote=address, verbose=verbose)
+    return session(config, master=master, remote=remote, name=name, settings=settings, verbose=verbose)
+
+
+def _opened(spark: "SparkSession", token: str) -> int:
+    """Opens an endpoint; returns its port. The settings go to the JVM's own, past the command line."""
+    context: Any = spark.sparkContext
+    scala = context._jsc.sc()
+    for name, value in (_SETTINGS | {_TOKEN: token}).items():
+        scala.conf().set(name, value)
+    package = context._jvm.org.apache.spark.sql.connect.service
+    package.SparkConnectService.start(scala)
+    return int(getattr(getattr(package, "SparkConnectService$"), "MODULE$").server().getPort())
+
+
+def _file(config: "Config", process: int) -> Path:
+    return state.folder() / _FOLDER / f"{_key(config)}-{process}.json"
+
+
+def _key(config: "Config") -> str:
+    lake = config.lake
+    about = (config.pipeline.broker, location(lake.warehouse), lake.catalog, lake.namespace)
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _write(path: Path, what: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = path.with_suffix(".part")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as file:
+        json.dump(what, file)
+    draft.replace(path)
