@@ -19,6 +19,7 @@ def matches(filter_: str, name: str) -> bool:
 @dataclass
 class Model:
     topics: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)  # topics that nobody subscribes to any more, until they are gone
     nexts: dict[str, int] = field(default_factory=dict)  # also of topics that were removed
     log: list[tuple[str, int, bytes]] = field(default_factory=list)  # all that was ever published
     pending: dict[tuple[str, str], list[tuple[str, int, bytes]]] = field(
@@ -72,6 +73,13 @@ class Model:
         for name in [name for name in self.topics if matches(filter_, name)]:
             if not self.subscribed(name):
                 self.topics.discard(name)
+                self.leaving.add(name)
+
+    def look(self, existing: set[str]) -> None:
+        """A topic that somebody subscribes to again before it is gone stays."""
+        self.leaving &= existing
+        self.topics |= set(filter(self.subscribed, self.leaving))
+        self.leaving -= self.topics
 
     def ack(self, client: str, filter_: str, name: str, offsets: set[int]) -> None:
         kept = [m for m in self.pending[client, filter_] if not (m[0] == name and m[1] in offsets)]

@@ -256,6 +256,7 @@ class Lives(RuleBasedStateMachine):
             first = self.broker.topic(name).first
             assert first == self.model.first(name) or (not settled and first < self.model.first(name))
         if settled:
+            self.model.look(self.existing())
             assert self.existing() == self.model.topics
 
     async def settle(self) -> None:
@@ -294,6 +295,7 @@ class Lives(RuleBasedStateMachine):
         if not hasattr(self, "broker") or not self.clean:
             return
         # What nobody subscribes to goes soon.
+        self.model.look(self.existing())
         wanted = set(filter(self.model.subscribed, self.model.topics))
         assert set(filter(self.model.subscribed, self.existing())) == wanted
         for name in wanted:
