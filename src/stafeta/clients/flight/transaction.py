@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 from stafeta.clients import forks
 from stafeta.clients.flight.batching import PublishRequest
 from stafeta.clients.flight.channel import Channel, log
-from stafeta.clients.flight.data import Data, batches, by_topic
+from stafeta.clients.flight.data import Data, batches, for_staging
 from stafeta.clients.flight.sender import Sender
 from stafeta.clients.flight.signals import Waiting
 from stafeta.errors import StafetaError
@@ -91,7 +91,7 @@ class Transaction:
     def _writing(self, sender: Sender, topic: str | None, found: list[Any]) -> Waiting[int]:
         request = PublishRequest()
         for batch in found:
-            for name, rows in by_topic(batch) if topic is None else [(topic, batch)]:
+            for name, rows in for_staging(batch) if topic is None else [(topic, batch)]:
                 sender.add(request, name, rows)
         yield from sender.waiting(lambda: not request.unanswered, request)
         return request.acknowledged
