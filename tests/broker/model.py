@@ -19,7 +19,9 @@ def matches(filter_: str, name: str) -> bool:
 @dataclass
 class Model:
     topics: set[str] = field(default_factory=set)
-    leaving: set[str] = field(default_factory=set)  # topics that nobody subscribes to any more, until they are gone
+    leaving: set[str] = field(
+        default_factory=set
+    )  # topics that nobody subscribes to any more, until they are gone
     nexts: dict[str, int] = field(default_factory=dict)  # also of topics that were removed
     log: list[tuple[str, int, bytes]] = field(default_factory=list)  # all that was ever published
     pending: dict[tuple[str, str], list[tuple[str, int, bytes]]] = field(

@@ -3,7 +3,7 @@
 import pytest
 
 from stafeta.broker import Broker, Limits
-from stafeta.errors import LimitReached, OutOfSequence, StoreFull
+from stafeta.errors import InvalidName, InvalidRequest, LimitReached, OutOfSequence, StoreFull
 from stafeta.message import RowBatch
 from tests.broker.stores import FailingMemory, run
 
@@ -51,6 +51,49 @@ def test_a_batch_that_is_staged_again_is_staged_once() -> None:
         await again.staging.commit("query", 1)
         batches = await again.read(again.topic("a"), 1, 1 << 20)
         assert [payload for batch in batches for payload in batch.payloads] == [b"1", b"2", b"3", b"4", b"5"]
+        await again.close()
+
+    run(work())
+
+
+def of_topics(**payloads: tuple[bytes, ...]) -> list[RowBatch]:
+    return [
+        RowBatch(topic, 0, [(at, 0, "", "", 3, None, one) for at, one in enumerate(some)])
+        for topic, some in payloads.items()
+    ]
+
+
+def test_what_is_of_several_topics_is_staged_whole_and_once() -> None:
+    async def work() -> None:
+        store = FailingMemory()
+        broker = await Broker.open(store)
+        stage = broker.staging.stage_apart
+        first = of_topics(a=(b"1", b"2"), b=(b"3",))
+        await stage("query", 1, "x", first, 1)
+        await stage("query", 1, "x", first, 1)
+        await stage("query", 1, "x", of_topics(c=(b"4",)), 4)
+        with pytest.raises(OutOfSequence) as caught:
+            stage("query", 1, "x", of_topics(a=(b"9",)), 6)
+        assert caught.value.expected == 5
+        with pytest.raises(InvalidRequest, match="is staged again as it was"):
+            stage("query", 1, "x", of_topics(c=(b"4",), a=(b"5",)), 4)
+        with pytest.raises(InvalidName):
+            stage("query", 1, "x", [*of_topics(a=(b"9",)), RowBatch("$sys/mine", 0, first[0].rows)], 5)
+        await broker.close()
+        again = await Broker.open(store)
+        stage = again.staging.stage_apart
+        await stage("query", 1, "x", of_topics(c=(b"4",)), 4)
+        await stage("query", 1, "x", of_topics(a=(b"5",)), 5)
+        for topic in "abc":
+            again.subscribe("c", topic)
+        await again.staging.verify("query", 1)
+        await again.staging.commit("query", 1, {"x": 5})
+        await stage("query", 1, "x", first, 1)  # which is done
+        found = {}
+        for topic in "abc":
+            batches = await again.read(again.topic(topic), 1, 1 << 20)
+            found[topic] = [payload for batch in batches for payload in batch.payloads]
+        assert found == {"a": [b"1", b"2", b"5"], "b": [b"3"], "c": [b"4"]}
         await again.close()
 
     run(work())

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -27,7 +28,7 @@ def read(one: window_source.WindowStream) -> Windows:
     rows = [row for task in tasks for batch in one.read(task) for row in batch.to_pylist()]
     assert len({row["now"] for row in rows}) == 1, "all go by one time"
     parts = Windows.joined([Windows.unpack(row["parts"]) for row in rows])
-    return parts.merged(encoded(parts.topics)[0])[0]
+    return parts.merged(encoded(parts.topics)[0], np.arange(len(parts)))[0]
 
 
 @pytest.mark.parametrize("portion", [7, 250_000])

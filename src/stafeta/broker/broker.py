@@ -82,6 +82,7 @@ class Broker:
         self.begin_transaction = staging.begin
         self.stage = staging.stage
         self.stage_batch = staging.stage_batch
+        self.stage_apart = staging.stage_apart
         self.verify_transaction = staging.verify
         self.commit_transaction = staging.commit
         self.abort_transaction = staging.abort

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stafeta.broker.producer import repeated_of
 from stafeta.broker.topic import Topic
-from stafeta.errors import LimitReached, NotStaged, TakenOver
+from stafeta.errors import InvalidRequest, LimitReached, NotStaged, TakenOver
 from stafeta.message import ROW, Batch, Row, RowBatch
 from stafeta.names import check_name, check_producer
 from stafeta.store.port import CommitRecord, Promotion, Snapshot, StagedRecord
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 EXPIRY = 24 * 3600 * 1_000_000  # microseconds
 PIECE = 4 << 20  # bytes of payload put aside as one
+VERIFIED = 1000  # that are looked at together before they are committed, if they are small
 LABELS = 1000  # of a producer's last transactions that are kept
 
 _V = TypeVar("_V")
@@ -45,7 +46,7 @@ class Staging:
         self._expiring: dict[str, int] = {}  # when producers are forgotten that will not come again
         self._attempts: dict[str, int] = {}  # the last attempt that each producer has begun
         self._staged: dict[tuple[str, int], list[StagedRecord]] = {}
-        self._rows: defaultdict[tuple[str, int], Counter[tuple[str, str]]] = defaultdict(
+        self._rows: defaultdict[tuple[str, int], Counter[tuple[str, str | None]]] = defaultdict(
             Counter
         )  # by part, topic
         self._last = 0
@@ -60,7 +61,8 @@ class Staging:
         self._last = snapshot.last_staged
         for record in snapshot.staged:
             self._staged.setdefault((record.producer, record.counter), []).append(record)
-            self._rows[record.producer, record.counter][record.part, record.topic] += record.rows
+            for topic in (record.topic, None):
+                self._rows[record.producer, record.counter][record.part, topic] += record.rows
 
     def begin(self, producer: str) -> tuple[int, int]:
         """Begin the transaction after the last that was committed, and drop what was staged for it before. Its counter,
@@ -127,6 +129,42 @@ class Staging:
             self._put_aside(staged, producer, counter, part, topic, piece)
         return self._broker.commit()
 
+    def stage_apart(
+        self,
+        producer: str,
+        counter: int,
+        part: str,
+        batches: Sequence[RowBatch],
+        sequence: int | None = None,
+        attempt: int | None = None,
+    ) -> asyncio.Future[None]:
+        """The same for messages of several topics that came together: all of them, or none.
+
+        `sequence` numbers the first of them within all of the part."""
+        check_producer(producer)
+        for batch in batches:
+            check_name(batch.topic)
+            self._broker.check_writable(batch.topic)
+            self._broker.check_longest(batch)
+        self._check_attempt(producer, counter, attempt)
+        if self.is_done(producer, counter):
+            return self._broker.commit()
+        staged = self._staged.setdefault((producer, counter), [])
+        if sequence is not None:
+            rows = sum(batch.count for batch in batches)
+            repeated = repeated_of(self._rows[producer, counter][part, None], sequence, rows)
+            if repeated == rows:
+                return self._broker.commit()
+            if repeated:
+                raise InvalidRequest(
+                    f"The messages from {sequence} on are in part {part!r} already, but not all: what is of several "
+                    "topics is staged again as it was."
+                )
+        for batch in batches:
+            for piece in batch.parts(PIECE):
+                self._put_aside(staged, producer, counter, part, batch.topic, piece)
+        return self._broker.commit()
+
     def _put_aside(
         self, staged: list[StagedRecord], producer: str, counter: int, part: str, topic: str, batch: Batch
     ) -> None:
@@ -136,19 +174,32 @@ class Staging:
         staged.append(record)
         rows = self._rows[producer, counter]
         rows[part, topic] += batch.count
+        rows[part, None] += batch.count
         pending = self._broker.commits.pending
         pending.group.staged.append((record, batch))
         pending.size += batch.size + ROW * batch.count
 
         def undo() -> None:
-            staged.remove(record)
+            if staged[-1] is record:
+                staged.pop()
+            else:
+                staged.remove(record)
             rows[part, topic] -= batch.count
+            rows[part, None] -= batch.count
 
         pending.undo.append(undo)
 
     async def verify(self, producer: str, counter: int) -> None:
         """Call before `commit`: raises StoreDamaged where what was staged is not as it came."""
-        await self._broker.log.verify([record.id for record in self._staged.get((producer, counter), [])])
+        some: list[int] = []
+        size = 0
+        for record in list(self._staged.get((producer, counter), [])):
+            some.append(record.id)
+            size += record.size
+            if size >= PIECE or len(some) >= VERIFIED:  # so that others can read meanwhile
+                await self._broker.log.verify(some)
+                some, size = [], 0
+        await self._broker.log.verify(some)
 
     def commit(
         self,

@@ -14,10 +14,10 @@ or empty. What holds all the same:
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stafeta.pipeline import checkpoint_files, disk
-from stafeta.pipeline.connector.options import LOOKED
+from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS
 
 SYNCED: Final = "synced.json"
 
@@ -25,9 +25,25 @@ SYNCED: Final = "synced.json"
 def looked_at(folder: str, batch: int) -> int | None:
     """When the topics that are not in a micro-batch had nothing more, in microseconds since 1970: its offsets say so
     where it is known, if the stream has an `idleTrigger`."""
-    text = checkpoint_files.content(folder, f"offsets/{batch}") or b""
-    entries = [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
+    entries = _sources(folder, batch)
     return max((int(one[LOOKED]) for one in entries if LOOKED in one), default=None)
+
+
+def is_empty(folder: str, batch: int) -> bool:
+    """Whether a micro-batch is known to have no messages: it ends where it begins."""
+    ends, begins = _sources(folder, batch)[1:], _sources(folder, batch - 1)[1:]
+    new = any(NEW_TOPICS in one for one in ends)
+    return bool(ends) and not new and list(map(_by_topic, ends)) == list(map(_by_topic, begins))
+
+
+def _sources(folder: str, batch: int) -> list[dict[str, Any]]:
+    """Metadata, and the offsets of each source."""
+    text = checkpoint_files.content(folder, f"offsets/{batch}") or b""
+    return [json.loads(line) for line in text.splitlines() if line.startswith(b"{")]
+
+
+def _by_topic(offsets: dict[str, Any]) -> dict[str, Any]:
+    return {name: offset for name, offset in offsets.items() if " " not in name}
 
 
 class Checkpoint:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import stafeta
@@ -102,3 +103,30 @@ def test_a_stream_that_has_grown_old_is_followed_by_another(
                 sources = set(broker.read(topic, columns=["source"]).column("source").to_pylist())
             total = producer.sent
         assert numbers(broker, topic) == list(range(total))
+
+
+@pytest.mark.parametrize("limit", [5_000, 70_000])
+def test_a_transaction_of_many_topics_over_a_wire_that_is_cut(
+    standing: BrokerProcess, topic: str, limit: int
+) -> None:
+    """They go together, and the broker takes them apart: whole batches again and again, each of which counts once."""
+    topics, each = 3_000, 3
+    names = [f"{topic}/{row % topics}" for row in range(topics * each)]
+    data = pa.table({"topic": names, "payload": [str(row) for row in range(topics * each)]})
+    with FlakyRelay(standing.door("flight"), limit, 3) as relay:
+        with stafeta.connect(relay.address, timeout=PATIENCE) as broker:
+            transaction = broker.transaction(topic)
+            assert transaction.write(None, data) == topics * each
+            assert transaction.write(f"{topic}/0", ["alone"]) == 1
+            assert transaction.write(None, data.slice(0, 10)) == 10
+            assert transaction.commit({"main": topics * each + 11})
+        assert relay.cuts == 3
+    with stafeta.connect(address(standing)) as broker:
+        found: dict[str, list[str]] = {}
+        for row in broker.read(f"{topic}/#", columns=["topic", "payload"]).to_pylist():
+            found.setdefault(row["topic"], []).append(row["payload"].decode())
+    wanted = {f"{topic}/{one}": [str(one + topics * turn) for turn in range(each)] for one in range(topics)}
+    wanted[f"{topic}/0"].append("alone")
+    for one in range(10):
+        wanted[f"{topic}/{one}"].append(str(one))
+    assert found == wanted

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, numbered, refused, rows_of
 
@@ -61,6 +63,28 @@ def test_what_is_staged_is_numbered_apart_from_what_is_put(peer: Peer, topic: st
     assert peer.act("sequence", producer=name, topic=topic) == {"next": 4}
     peer.put_texts({"topic": topic, "producer": name}, numbered(1, 4), {"sequence": 4})
     assert peer.texts(topic) == [*numbered(3), "staged", *numbered(1, 4)]
+
+
+def test_a_batch_of_several_topics_has_its_limit(peer: Peer, topic: str, name: str) -> None:
+    counter = peer.act("begin", producer=name)["counter"]
+    said = {"stage": {"producer": name, "counter": counter, "part": "a"}}
+
+    def put(rows: int, sequence: int) -> Any:
+        texts = rows_of(numbered(rows, sequence))
+        names = [f"{topic}/{number % 7}" for number in range(rows)]
+        return peer.put(said, texts.append_column("topic", pa.array(names)), {"sequence": sequence})
+
+    with refused() as told:
+        put(10_001, 1)
+    assert told.error == "LimitReached"
+    assert "at most 10000 are allowed" in told.message
+    for sequence in (1, 1):
+        put(10_000, sequence)
+    with refused() as told:
+        put(10, 20_000)
+    assert (told.error, told.info["expected"]) == ("OutOfSequence", 10_001)
+    assert commit(peer, name, counter)
+    assert sum(len(peer.texts(f"{topic}/{number}")) for number in range(7)) == 10_000
 
 
 def test_the_numbers_of_what_was_aborted_begin_again(peer: Peer, topic: str, name: str) -> None:

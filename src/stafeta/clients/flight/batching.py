@@ -1,6 +1,6 @@
 """What is on its way to the broker: batches, numbered, each part of a request to publish."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -35,17 +35,24 @@ class PublishRequest:
 
 
 class PublishBatch:
-    """A batch, and the producer's number of its first row on its topic."""
+    """A batch, and the producer's number of its first row on its topic. One without a topic has a column that names
+    them, and the number is among the rows of all topics."""
 
-    __slots__ = ("batch", "request", "rows", "sequence", "size", "topic")
+    __slots__ = ("batch", "counts", "request", "rows", "sequence", "size", "topic")
 
-    def __init__(self, request: PublishRequest, topic: str, sequence: int, batch: pa.RecordBatch) -> None:
+    def __init__(self, request: PublishRequest, topic: str | None, batch: pa.RecordBatch) -> None:
         self.request = request
         self.topic = topic
-        self.sequence = sequence
+        self.sequence = 0
         self.batch = batch
         self.rows = batch.num_rows
         self.size = batch.nbytes
+        self.counts: dict[str | None, int] = {None: self.rows}
+        """Rows of each topic, and of all."""
+        if topic is None:
+            self.counts.update(Counter(batch.column("topic").to_pylist()))
+        else:
+            self.counts[topic] = self.rows
 
 
 class PublishQueue:
@@ -56,6 +63,7 @@ class PublishQueue:
         self.written = 0
         self._queue: deque[PublishBatch] = deque()
         self._expected = expected  # the number of each topic's next row; 1 where it is not there
+        self._next = 1  # the same among the rows of all
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -76,12 +84,23 @@ class PublishQueue:
         """The first that is not on its way."""
         return self._queue[self.written] if self.written < len(self._queue) else None
 
-    def add(self, request: PublishRequest, topic: str, batch: pa.RecordBatch) -> None:
-        one = PublishBatch(request, topic, self._expected.get(topic, 1), batch)
-        self._expected[topic] = one.sequence + one.rows
+    def add(self, request: PublishRequest, topic: str | None, batch: pa.RecordBatch) -> None:
+        one = PublishBatch(request, topic, batch)
+        one.sequence = self._of(topic)
+        for name, rows in one.counts.items():
+            self._set(name, self._of(name) + rows)
         self._queue.append(one)
         self.size += one.size
         request.unanswered += 1
+
+    def _of(self, topic: str | None) -> int:
+        return self._next if topic is None else self._expected.get(topic, 1)
+
+    def _set(self, topic: str | None, number: int) -> None:
+        if topic is None:
+            self._next = number
+        else:
+            self._expected[topic] = number
 
     def answered(self, offset: int | None) -> PublishBatch:
         """The first one is stored."""
@@ -97,20 +116,18 @@ class PublishQueue:
         another number, since it has lost what it had, gets that."""
         refused = self.first
         refused.request.error = error
-        gone = [one for one in self._queue if one.request is refused.request]
+        for one in self._queue:
+            for topic, rows in one.counts.items():
+                self._set(topic, self._of(topic) - rows)
         self._queue = deque(one for one in self._queue if one.request is not refused.request)
         self.size = sum(one.size for one in self._queue)
         self.written = 0
-        for topic in {one.topic for one in gone}:
-            number = min(one.sequence for one in gone if one.topic == topic)
-            if isinstance(error, OutOfSequence) and topic == refused.topic:
-                number = error.expected
-            for one in self._queue:
-                if one.topic == topic and one.sequence > number:
-                    one.sequence, number = number, number + one.rows
-                elif one.topic == topic:
-                    number = max(number, one.sequence + one.rows)
-            self._expected[topic] = number
+        if isinstance(error, OutOfSequence):
+            self._set(refused.topic, error.expected)
+        for one in self._queue:
+            one.sequence = self._of(one.topic)
+            for topic, rows in one.counts.items():
+                self._set(topic, self._of(topic) + rows)
 
 
 class Source(Protocol):

@@ -24,6 +24,8 @@ Data: TypeAlias = Any
 """Rows (an iterable of str, bytes, …), or Arrow data, or what offers it."""
 
 PIECE: Final = 16 << 20  # bytes that go as one batch; larger ones are cut
+FEW: Final = 64  # rows of a topic, on average, that are worth a batch of their own
+TOGETHER: Final = 2_000  # rows that go together otherwise: the broker takes them in one turn
 _INDEX: Final = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
 _CAPSULES: Final = ("__arrow_c_stream__", "__arrow_c_array__")
 
@@ -142,6 +144,15 @@ def by_topic(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     for name, end in zip(names, compute.run_end_encode(codes.take(order)).run_ends.to_pylist(), strict=True):
         yield name, rest.slice(start, end - start)
         start = end
+
+
+def for_staging(batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """The same for a transaction: topics with few rows each go together, and the broker takes them apart."""
+    if batch.num_rows >= FEW * len(topics_of(batch).dictionary):
+        yield from by_topic(batch)
+        return
+    for start in range(0, batch.num_rows, TOGETHER):
+        yield None, batch.slice(start, TOGETHER)
 
 
 def topics_of(batch: pa.RecordBatch) -> Any:

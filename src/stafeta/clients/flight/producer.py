@@ -11,7 +11,7 @@ from stafeta.clients import forks
 from stafeta.clients.closing import Finishing
 from stafeta.clients.flight.batching import PublishRequest
 from stafeta.clients.flight.channel import Channel, OpenOnChannel, log
-from stafeta.clients.flight.data import Data, batches, by_topic
+from stafeta.clients.flight.data import Data, batches, by_topic, for_staging
 from stafeta.clients.flight.rows import Rows
 from stafeta.clients.flight.sender import Sender
 from stafeta.clients.flight.signals import Waiting
@@ -259,7 +259,7 @@ class Transaction(Finishing):
     def _writing(self, sender: Sender, topic: str | None, found: list[Any]) -> Waiting[int]:
         request = PublishRequest()
         for batch in found:
-            for name, rows in by_topic(batch) if topic is None else [(topic, batch)]:
+            for name, rows in for_staging(batch) if topic is None else [(topic, batch)]:
                 sender.add(request, name, rows)
         yield from sender.waiting(lambda: not request.unanswered, request)
         return request.acknowledged

@@ -58,7 +58,7 @@ class Sender:
         self._careful = 0  # how many batches are still to go one by one
         self._closing = False
 
-    def add(self, request: PublishRequest, topic: str, batch: pa.RecordBatch) -> None:
+    def add(self, request: PublishRequest, topic: str | None, batch: pa.RecordBatch) -> None:
         """The signal's lock is held, here and in what follows."""
         if not self.queue:
             self.progress = time.monotonic()
@@ -166,7 +166,7 @@ class Sender:
                 log.info(
                     "%s: connected again; %s goes on at row %d.",
                     self.channel.address,
-                    first.topic,
+                    first.topic or "what waits",
                     first.sequence,
                 )
             return self._stream

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from stafeta.columns import Block, ColumnBatch, counting
 from stafeta.errors import InvalidMessage, InvalidSchema, LimitReached
-from stafeta.message import Kind, check_payload
+from stafeta.message import KIND, TIME, Kind, Row, RowBatch, check_payload
 
 AHEAD: Final = 3600 * 1_000_000  # microseconds that a timestamp may be ahead of the clock
 _BROKERS: Final = frozenset({"offset", "position", "producer", "source", "counter"})  # set anew
@@ -73,8 +73,9 @@ def _holds_bytes(type_: Any) -> bool:
     )
 
 
-def take(data: pa.RecordBatch, topic: str, now: int, most: int) -> ColumnBatch:
-    """A batch for the broker to place, of at most so many bytes. Its schema was checked before."""
+def take(data: pa.RecordBatch, topic: str | None, now: int, most: int) -> ColumnBatch:
+    """A batch for the broker to place, of at most so many bytes. Its schema was checked before. Without a topic it may
+    be of several."""
     size = data.nbytes
     _check_size(size, most)
     try:
@@ -89,7 +90,8 @@ def take(data: pa.RecordBatch, topic: str, now: int, most: int) -> ColumnBatch:
         columns[name] = column = _plain(column)
         if column.null_count:
             raise InvalidMessage(f"The column {name} has a null in it, at row {_first(column.is_null())}.")
-    _check_topic(columns.get("topic"), topic)
+    if topic is not None:
+        _check_topic(columns.get("topic"), topic)
     text = _holds_text(columns["payload"].type)
     payloads = _payloads(columns["payload"])
     kinds = _kinds(columns.get("kind"), Kind.STRING if text else Kind.BYTES)
@@ -98,7 +100,19 @@ def take(data: pa.RecordBatch, topic: str, now: int, most: int) -> ColumnBatch:
     if size > SLACK and size > 2 * payloads.nbytes:
         payloads = _copied(payloads)  # else all of what came would stay in memory for it
     count = data.num_rows
-    return ColumnBatch(topic, 0, count, Block(count, (0, times, "", "", kinds, None, payloads)), 0)
+    return ColumnBatch(topic or "", 0, count, Block(count, (0, times, "", "", kinds, None, payloads)), 0)
+
+
+def apart(batch: ColumnBatch, topics: Any, producer: str, source: str) -> list[RowBatch]:
+    """The messages of a batch that has this column of topics: those of each topic, in their order."""
+    encode: Any = pc.dictionary_encode
+    encoded = encode(_plain(topics).cast(pa.string()))
+    rows: list[list[Row]] = [[] for _ in range(len(encoded.dictionary))]
+    columns = (batch.column(TIME), batch.column(KIND), batch.payloads)
+    for code, time, kind, payload in zip(encoded.indices.to_pylist(), *columns, strict=True):
+        mine = rows[code]
+        mine.append((len(mine), time, producer, source, kind, None, payload))
+    return [RowBatch(name, 0, mine) for name, mine in zip(encoded.dictionary.to_pylist(), rows, strict=True)]
 
 
 def _check_size(size: int, most: int) -> None:

@@ -22,8 +22,9 @@ from stafeta.columns import ColumnBatch
 from stafeta.doors.flight import codec
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.codec import Note, Target
-from stafeta.doors.flight.decode_batches import check_schema, take
+from stafeta.doors.flight.decode_batches import apart, check_schema, take
 from stafeta.errors import InvalidRequest, LimitReached, StafetaError, StoreError
+from stafeta.message import RowBatch
 from stafeta.names import check_name
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("stafeta.flight")
 
 WINDOW: Final = 8 << 20  # bytes that may wait for the loop, before the next batch is left with the client
+APART: Final = (
+    10_000  # messages of several topics that come together: the broker takes them apart in one turn
+)
 UNREAD: Final = 65_536  # answers that a client may leave unread
 
 
@@ -40,6 +44,8 @@ class Item(NamedTuple):
 
     topic: str
     batch: ColumnBatch
+    apart: list[RowBatch] | None
+    """The same, where it is of several topics."""
     sequence: int | None
     size: int
 
@@ -92,22 +98,34 @@ class PutStream:
         if self._is_over():  # while the batch was read
             return
         topic = note.topic if note.topic is not None else self._target.topic
-        if topic is None:
+        stage = self._target.stage
+        if topic is None and (stage is None or "topic" not in data.schema.names):
             raise InvalidRequest("Neither the descriptor nor the batch's metadata names a topic.")
         if note.sequence is not None and self._target.producer is None and self._target.stage is None:
             raise InvalidRequest("A sequence needs a producer: name one in the descriptor's command.")
         if self._answers.qsize() > UNREAD:
             raise LimitReached(f"{UNREAD} answers have not been read. Read them while you write.")
-        check_name(topic)
+        if topic is not None:
+            check_name(topic)
         batch = take(data, topic, time.time_ns() // 1000, self._door.max_batch)
         self._broker.check_longest(batch)
+        pieces: list[RowBatch] | None = None
+        if topic is None and stage is not None:
+            if data.num_rows > APART:
+                raise LimitReached(
+                    f"The batch has {data.num_rows} messages of several topics; at most {APART} are allowed. Send "
+                    "it in several."
+                )
+            pieces = apart(batch, data.column("topic"), stage.producer, self._source)
+            for piece in pieces:
+                check_name(piece.topic)
         if self._taken == self._answered and self._target.stage is None:
             # Nothing else is on its way, so it can be seen here, without waiting for the loop.
             if self._is_over():  # that was the last answer, and the client has it
                 return
-            self._broker.check_append(topic, self._target.producer or "", note.sequence)
+            self._broker.check_append(batch.topic, self._target.producer or "", note.sequence)
         self._taken += 1
-        item = Item(topic, batch, note.sequence, data.nbytes)
+        item = Item(batch.topic, batch, pieces, note.sequence, data.nbytes)
         with self._room:
             self._room.wait_for(lambda: self._queued < WINDOW or self._failed is not None)
             self._queued += item.size
@@ -143,12 +161,14 @@ class PutStream:
         return bool(self._queue)
 
     def _place(self, item: Item) -> None:
-        topic, batch, sequence, _ = item
+        topic, batch, pieces, sequence, _ = item
         offset: int | None = None
         stage, producer = self._target.stage, self._target.producer
         try:
             self._door.check_open()
-            if stage is not None:
+            if stage is not None and pieces is not None:
+                self._broker.stage_apart(*stage[:3], pieces, sequence, stage.attempt)
+            elif stage is not None:
                 staged = batch.placed(0, 0, 0, stage.producer, self._source, None)
                 self._broker.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
             else:

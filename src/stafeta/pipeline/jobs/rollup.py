@@ -10,7 +10,7 @@
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,7 +94,12 @@ class Rolling:
         self._open: tuple[int, Windows] | None = None  # after which micro-batch
 
     def __call__(self, batch: "DataFrame", number: int) -> None:
-        self.take(((row.now, row.parts) for row in batch.collect()), number)
+        self.take(self._packed(batch, number), number)
+
+    def _packed(self, batch: "DataFrame", number: int) -> Iterator[tuple[int, bytes]]:
+        """What the tasks make of a micro-batch, once it is asked for. While nothing comes, there is no task."""
+        if not spark_log.is_empty(self._rollup.log, number):
+            yield from ((row.now, row.parts) for row in batch.collect())
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_rollup": self._rollup, "_open": None}

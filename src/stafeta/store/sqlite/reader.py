@@ -181,8 +181,12 @@ class Reader:
             self._cached -= self._cache.popitem(last=False)[1][2]
         return block, runs
 
-    def verify(self, staged: int) -> None:
-        """Raises StoreDamaged where a staged batch is not as it was written."""
+    def verify(self, staged: Sequence[int]) -> None:
+        """Raises StoreDamaged where one of these staged batches is not as it was written."""
+        for one in staged:
+            self._verify(one)
+
+    def _verify(self, staged: int) -> None:
         row = self._connection.execute(schema.GET_STAGED, (staged,)).fetchone()
         if row is None:
             return  # it is not there any more, which whoever commits it finds out

@@ -203,8 +203,7 @@ class SqliteStore:
         return list(await self._on(self._read_thread, partial(self._reader.read, topic, start, stop, size)))
 
     async def verify(self, staged: Sequence[int]) -> None:
-        for id_ in staged:  # one by one, so that others can read meanwhile
-            await self._on(self._read_thread, partial(self._reader.verify, id_))
+        await self._on(self._read_thread, partial(self._reader.verify, staged))
 
     async def locate(self, topic: int, time: int, first: int) -> int:
         return await self._on(self._read_thread, partial(self._reader.locate, topic, time, first))

@@ -53,8 +53,7 @@ def advanced(state: Windows, batch: Windows, *, delay: int, now: int, idle: int 
     after = np.maximum(before, np.where(newest > NEVER, newest, over))
 
     late = new & ~clock & (end <= before[codes] - delay)
-    kept = ~clock & ~late
-    merged, mine = rows.where(kept).merged(codes[kept])
+    merged, mine = rows.merged(codes, np.flatnonzero(~clock & ~late))
     past = merged["start"] + merged["size"] <= after[mine] - delay
     clocks = Windows.clocks(names, after, np.zeros(topics, np.int64))
     return Advanced(

@@ -73,8 +73,12 @@ class Sketches:
 
     def take(self, places: Integers) -> "Sketches":
         """Those at these places."""
-        rows = _rows(np.cumsum(self.counts) - self.counts, self.counts, places)
-        return Sketches(self.numbers[rows], self.levels[rows], self.counts[places])
+        ends = np.cumsum(self.counts)
+        if len(places) and (places[1:] == places[:-1] + 1).all():
+            rows = slice(ends[places[0]] - self.counts[places[0]], ends[places[-1]])
+            return Sketches(self.numbers[rows], self.levels[rows], self.counts[places])
+        taken = _rows(ends - self.counts, self.counts, places)
+        return Sketches(self.numbers[taken], self.levels[taken], self.counts[places])
 
     def merged(self, sizes: Integers, lots: Integers) -> "Sketches":
         """Sketches that are made of so many neighbours each."""

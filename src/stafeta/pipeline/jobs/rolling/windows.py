@@ -92,13 +92,15 @@ class Windows:
     def where(self, mask: NDArray[np.bool_]) -> "Windows":
         return self if mask.all() else self.take(np.flatnonzero(mask))
 
-    def merged(self, codes: Integers) -> "tuple[Windows, Integers]":
-        """Each window once, in the order of their topics' codes, sizes and starts; and their codes."""
-        order = np.lexsort((self["start"], self["size"], codes))
-        rows, codes = self.take(order), codes[order]
-        new = np.ones(len(rows), bool)
-        new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in (codes, rows["size"], rows["start"])])
+    def merged(self, codes: Integers, places: Integers) -> "tuple[Windows, Integers]":
+        """Of the rows at these places each window once, in the order of their codes, sizes and starts; and their
+        codes."""
+        keys = [column[places] for column in (self["start"], self["size"], codes)]
+        order = np.lexsort(keys)
+        new = np.ones(len(order), bool)
+        new[1:] = np.logical_or.reduce([key[order[1:]] != key[order[:-1]] for key in keys])
         firsts = np.flatnonzero(new)
+        rows, codes = self.take(places[order]), codes[places[order]]
         return (rows if len(firsts) == len(rows) else rows._merged_at(firsts)), codes[firsts]
 
     def _merged_at(self, firsts: Integers) -> "Windows":
