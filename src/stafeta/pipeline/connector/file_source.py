@@ -27,7 +27,7 @@ from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Task
 from stafeta.pipeline.connector.stream import FailedStream, TopicStream
-from stafeta.pipeline.lake.files import create, runs
+from stafeta.pipeline.lake.files import create, finished, runs
 from stafeta.pipeline.lake.marks import checksums
 from stafeta.pipeline.lake.tables import TABLES
 
@@ -139,8 +139,9 @@ class _File:
         assert self._writer is not None
         self._writer.close()
         self._sink.close()
+        url = finished(self._url, self._sink)
         rows = [
-            {"url": self._url, "topic": topic, "start": start, "stop": stop, "mark": mark}
+            {"url": url, "topic": topic, "start": start, "stop": stop, "mark": mark}
             for topic, start, stop, mark in self._runs
         ]
         return pa.RecordBatch.from_pylist(rows, schema=pa.schema(_TYPES))
@@ -150,7 +151,7 @@ class _File:
             return
         table: Any = pa.Table.from_batches(self._pending)
         if self._writer is None:
-            self._sink = create(self._url)
+            self._sink = create(self._url, sealed=True)
             self._writer = pq.ParquetWriter(
                 self._sink,
                 pa.schema([field.with_nullable(True) for field in table.schema]),
