@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.names import MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
+from stafeta.pipeline import checkpoint
 from stafeta.pipeline.spark_log import recover
 
 if TYPE_CHECKING:
@@ -60,6 +61,12 @@ class Context:
 
         return Lake(self.config.lake)
 
+    @cached_property
+    def durable(self) -> str:
+        """The job's durable name. It belongs to the folder that the checkpoints are in, where the job's place is: two
+        pipelines on one broker do not share it, and one whose checkpoint is lost goes on under it."""
+        return checkpoint.durable_name(self.checkpoint.rpartition("/")[0], self.name)
+
     def stream(
         self, subscribe: str | None = None, *, held: bool = True, source: str = "stafeta", **options: object
     ) -> "DataFrame":
@@ -71,7 +78,7 @@ class Context:
             "broker": pipeline.broker,
             "subscribe": subscribe or pipeline.subscribe,
             "startingOffsets": "earliest",
-            "durable": f"pipeline/{self.name}",
+            "durable": None if "durable" in options else self.durable,
             "checkpointLocation": self.checkpoint,
             "maxOffsetsPerTrigger": pipeline.batch,
         } | options
