@@ -74,12 +74,11 @@ class Archive:
 class Archiving:
     """The job with a checkpoint, to be run again and again."""
 
-    def __init__(self, spark: SparkSession, config: Config, folder: Path, name: str = "archive") -> None:
+    def __init__(self, spark: SparkSession, config: Config, folder: Path) -> None:
         self.config = config
         self.lake = Lake(config.lake)
         self.checkpoint = folder / "checkpoint"
         self._spark = spark
-        self._name = name
 
     def run(self, **arguments: object) -> StreamingQuery:
         """Archives what is there, and ends."""
@@ -112,7 +111,7 @@ class Archiving:
             one.unlink(missing_ok=True)
 
     def _start(self, *, once: bool, **arguments: object) -> StreamingQuery:
-        context = Context(self._spark, self.config, self._name, str(self.checkpoint), once, arguments)
+        context = Context(self._spark, self.config, "archive", str(self.checkpoint), once, arguments)
         (query,) = JOB.start(context)
         return query
 

@@ -117,7 +117,8 @@ class Job:
     """Something to run, under a name. `start` returns the queries that it has started; a batch job returns none.
 
     `figures` is asked for each report, and goes into it beside what the job has noted. `source` is the file that a
-    user's job comes from: one of another file does not take over its checkpoints.
+    user's job comes from: one of another file does not take over its checkpoints. A job that `replans` finds out when
+    it starts which messages are lost: it is started again if a query misses some.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Job:
     batch: bool = False
     figures: Callable[[Context], Mapping[str, Any]] | None = None
     source: str = ""
+    replans: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name == "control":  # whose topic is for orders

@@ -112,4 +112,5 @@ def archiving(lake: Lake, keep: float, broker: str) -> "Callable[[DataFrame, int
     return archive
 
 
-JOB = Job(NAME, "every topic into the lake's table messages, exactly once", start)
+# What a query misses, another archive of the same lake may have put there, and let the broker go of.
+JOB = Job(NAME, "every topic into the lake's table messages, exactly once", start, replans=True)
