@@ -1,12 +1,16 @@
 """A log that is not the one that was archived, and is longer: the archive mixes nothing."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.errors import DataLoss
+from stafeta.pipeline.jobs.audit import audit
+from stafeta.pipeline.jobs.auditing.findings import Finding
+from stafeta.pipeline.jobs.auditing.offsets import OTHER_LOG, UNLIKE
 from stafeta.pipeline.runner.failures import failure_of
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archiving, config_of
@@ -23,7 +27,12 @@ def copy(source: Path, target: Path) -> None:
 def test_a_log_that_was_put_back_and_has_grown_since_is_not_archived_behind_the_other(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    archiving = Archiving(spark, config_of(broker, tmp_path, grace=3600.0), tmp_path)
+    config = config_of(broker, tmp_path, grace=3600.0)
+    archiving = Archiving(spark, config, tmp_path)
+
+    def audited() -> Sequence[Finding]:
+        return audit(spark, config, archiving.lake, "#").findings
+
     published(broker, a=numbered(1, 2), same=["x"])
     archiving.run()
     broker.stop()
@@ -45,6 +54,15 @@ def test_a_log_that_was_put_back_and_has_grown_since_is_not_archived_behind_the_
     with pytest.raises(DataLoss, match="Message 4 of topic a"):  # which is no loss that one could accept
         archiving.run(accept_loss=True)
     assert offsets(archiving.lake) == {"a": whole(1, 4), "same": [1]}
+    assert [(one.check, one.topic, one.what, one.where) for one in audited()] == [
+        ("agreement", "a", UNLIKE, "3-4")
+    ]
     other = Archiving(spark, config_of(broker, tmp_path, namespace="other"), tmp_path)
     other.run()
     assert offsets(other.lake) == {"a": whole(1, 13), "same": [1]}
+    broker.stop()
+    copy(tmp_path / "copy", broker.data)  # which is shorter than the lake
+    broker.start()
+    assert [(one.check, one.topic, one.what, one.where) for one in audited()] == [
+        ("agreement", "a", OTHER_LOG, "3-4")
+    ]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from stafeta.errors import DataLoss, NoSuchOffset, NoSuchTopic
+from stafeta.errors import DataLoss, NoSuchOffset, NoSuchTopic, StoreDamaged
 from stafeta.pipeline.lake.marks import COLUMNS, checksums
 
 FEW: Final = 10
@@ -31,7 +31,7 @@ def check_same_log(address: str, marks: Mapping[str, tuple[int, int]], most: int
     with connect(address) as broker:
         for topic in chosen:
             offset, checksum = marks[topic]
-            with suppress(NoSuchOffset, NoSuchTopic):  # it was collected
+            with suppress(NoSuchOffset, NoSuchTopic, StoreDamaged):  # collected, or nobody can read it
                 rows = broker.read(topic, start=offset, end=offset + 1, columns=["offset", *COLUMNS])
                 found = [
                     (row.column("offset")[0].as_py(), checksums(row)[0])
