@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import stafeta
 from benchmarks.brokers import Broker
 from stafeta.config import Config
-from stafeta.errors import StafetaError
+from stafeta.names import FLIGHT_PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,12 +40,11 @@ def finish(spark: "SparkSession", config: Config, name: str, **arguments: object
 
 def forget(config: Config, name: str) -> None:
     """Has the broker forget how far a job has come, so that it begins anew."""
+    begin = f"{FLIGHT_PREFIX}pipeline/{name}"
     with stafeta.connect(config.pipeline.broker) as broker:
-        for one in config.pipeline.subscribe.split(","):
-            try:
-                broker.unsubscribe(one, name=f"pipeline/{name}")
-            except StafetaError:
-                continue  # it has never run
+        for one in broker.subscriptions():
+            if f"{one.client}/".startswith(f"{begin}/"):
+                broker.unsubscribe(one.filter, name=one.client.removeprefix(FLIGHT_PREFIX))
 
 
 def lake_of(config: Config) -> "Lake":

@@ -13,7 +13,7 @@ from stafeta.errors import StafetaError
 from stafeta.pipeline import Lake
 
 _POLL_INTERVAL: Final = 1.0
-HELD: Final = tuple(f"pipeline/{job}" for job in ("archive", "rollup", "alerts"))
+HOLDER: Final = "demo"
 _COLUMNS: Final = list(Message._fields)
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,8 @@ class Watcher:
         self._threads = [threading.Thread(target=look, daemon=True) for look in looks]
 
     def hold(self) -> None:
-        """The broker holds everything for the jobs, which come later."""
-        for name in HELD:
-            self._broker.hold("#", name=name)
+        """The broker holds everything for the jobs, which come later, and for whoever looks at it in the end."""
+        self._broker.hold("#", name=HOLDER)
 
     def start(self) -> None:
         for thread in self._threads:

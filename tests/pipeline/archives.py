@@ -4,9 +4,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -19,7 +21,7 @@ from stafeta.names import filters_of
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.archive import JOB
 from stafeta.pipeline.jobs.archiving.retention import RetentionKeeper
-from stafeta.pipeline.lake import Lake, files
+from stafeta.pipeline.lake import Lake, Written, files
 from stafeta.pipeline.lake.archived import ARCHIVED, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from tests.brokers import BrokerProcess
@@ -27,6 +29,7 @@ from tests.pipeline.queries import address, read
 from tests.waiting import PATIENCE
 
 COLUMNS = ",".join(TABLES["messages"].names)
+_DEAD = "the driver has died"
 
 
 def config_of(
@@ -86,6 +89,16 @@ class Archiving:
         assert query.awaitTermination(PATIENCE), "the job does not end"
         return query
 
+    def die(self, *, committed: bool) -> None:
+        """Archives what is there, and fails with the first micro-batch: before it is committed, or just after."""
+        context = Context(self._spark, self.config, "archive", str(self.checkpoint), once=True)
+        context.__dict__["lake"] = _DyingLake(self.config.lake, committed)
+        (query,) = JOB.start(context)
+        with suppress(StreamingQueryException):
+            assert query.awaitTermination(PATIENCE), "the job does not end"
+        error = query.exception()
+        assert error is None or _DEAD in str(error), error
+
     @contextmanager
     def running(self) -> Iterator[StreamingQuery]:
         query = self._start(once=False)
@@ -114,6 +127,17 @@ class Archiving:
         context = Context(self._spark, self.config, "archive", str(self.checkpoint), once, arguments)
         (query,) = JOB.start(context)
         return query
+
+
+class _DyingLake(Lake):
+    def __init__(self, settings: LakeOptions, committed: bool) -> None:
+        super().__init__(settings)
+        self._is_committed = committed
+
+    def archive_files(self, *arguments: Any, **named: Any) -> Written:
+        if self._is_committed:
+            super().archive_files(*arguments, **named)
+        raise RuntimeError(_DEAD)
 
 
 def copied(source: Path, target: Path) -> None:

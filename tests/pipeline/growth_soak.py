@@ -140,7 +140,9 @@ class Growth:
     def __init__(self, folder: Path, rate: int, topics: int, resources: ExitStack) -> None:
         self.looks: list[Look] = []
         self._checkpoints = folder / "checkpoints"
-        broker = resources.enter_context(BrokerProcess(folder / "data", doors=("flight",)))
+        broker = BrokerProcess(folder / "data", doors=("flight",))
+        resources.callback(broker.kill)  # also if this is ended while it starts
+        broker.start()
         self._address = broker.flight
         (folder / "alerts.toml").write_text(_RULES)
         (folder / "stafeta.toml").write_text(_settings(folder, self._address))
@@ -249,6 +251,13 @@ def draw(looks: Sequence[Look], warm: float, path: Path) -> None:
                 axes.legend(frameon=False, fontsize=7.5)
 
 
+def _end(number: int, _: object) -> None:
+    """So that what was started is ended, however often one asks for it."""
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="growth_soak", description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="how long (60)")
@@ -259,7 +268,8 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     seconds = options.minutes * 60
     warm = min(WARM, seconds / 3)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
     with (
         tempfile.TemporaryDirectory(prefix="growth-", ignore_cleanup_errors=True) as temporary,
         ExitStack() as all_,

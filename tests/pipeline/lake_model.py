@@ -3,7 +3,9 @@
 import shutil
 import threading
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.config import Config
-from stafeta.errors import DataLoss
+from stafeta.errors import DataLoss, StoreDamaged
 from stafeta.pipeline import messages
 from stafeta.pipeline.jobs.archiving.retention import holder
 from stafeta.pipeline.jobs.audit import audit
@@ -26,18 +28,15 @@ from tests.waiting import PATIENCE, wait_until
 Offsets = dict[str, set[int]]
 LAKES = (("lake", "stafeta"), ("lake", "other"), ("second", "stafeta"))  # folders and namespaces
 TOPICS = ("a", "b/c,d")
-MOST = 5  # steps with commits after which a copy of the catalog names metadata that is gone
 FAR = 10**6  # days since 1970: every day is closed
 
 
 @dataclass
 class Saved:
-    """A copy of a catalog, and what lakes whose tables it lists had noted as absent then."""
+    """A copy of a warehouse, and what its lakes had noted as absent then."""
 
     path: Path
     absent: dict[int, Offsets]
-    commits: int = 0
-    """Since then, about: a table keeps the metadata of the last twenty."""
 
 
 @dataclass
@@ -66,8 +65,7 @@ class Pipelines:
 
     def archive(self, number: int) -> None:
         """Runs the job. It asks whether to go on exactly if something is nowhere that was there once."""
-        self._commits(number)
-        archiving = Archiving(self.spark, self._config(number), self.folder)
+        archiving = self._archiving(number)
         lost = self._nowhere(number)
         if lost:
             assert number in self.was_put_back, lost  # nothing else loses anything
@@ -76,47 +74,128 @@ class Pipelines:
             self.losses += 1
         gone = self._gone(number)
         archiving.run(accept_loss=bool(lost))
-        for topic in TOPICS:
-            known = self.absent.setdefault(number, {})
-            known[topic] = known.get(topic, set()) | lost.get(topic, set()) | gone.get(topic, set())
+        self._is_archived(number, lost, gone)
+
+    def archive_while_all_goes_on(self, number: int) -> None:
+        """The job runs, and something is published, read and merged meanwhile."""
+        if self._nowhere(number):
+            return
+        gone = self._gone(number)
+        config, lake = self._config(number, grace=3600.0), self._lake(number)
+        with Archiving(self.spark, config, self.folder).running():
+            self.publish(number)
+            assert messages(self.spark, config).count() == sum(
+                len(self._sent(topic) - self._unseen(number, gone, topic)) for topic in TOPICS
+            )
+            compact(lake, "messages", size=1 << 20, keep=86_400.0, until=FAR)
+            wait_until(lambda: self._has_all(number, gone))
+        self._is_archived(number, {}, gone)
+
+    def die_before_the_commit(self, number: int) -> None:
+        self._die(number, committed=False)
+
+    def die_after_the_commit(self, number: int) -> None:
+        self._die(number, committed=True)
+
+    def _die(self, number: int, *, committed: bool) -> None:
+        """The driver ends in the middle of a micro-batch. Whether it had begun one is the lake's to say."""
+        if self._nowhere(number):
+            return
+        gone = self._gone(number)
+        self._archiving(number).die(committed=committed)
+        self._note_absent(number, {}, gone)
+
+    def _archiving(self, number: int) -> Archiving:
+        return Archiving(self.spark, self._config(number), self.folder)
+
+    def _is_archived(self, number: int, lost: Offsets, gone: Offsets) -> None:
+        self._note_absent(number, lost, gone)
         self.settle()
-        archiving.acknowledge()
+        self._archiving(number).acknowledge()
         there = self._there(number)
         for topic in TOPICS:
             absent = self.absent[number].get(topic, set())
             assert there.get(topic, set()) == self._sent(topic) - absent, (topic, absent)
 
+    def _note_absent(self, number: int, lost: Offsets, gone: Offsets) -> None:
+        for topic in TOPICS:
+            known = self.absent.setdefault(number, {})
+            known[topic] = known.get(topic, set()) | lost.get(topic, set()) | gone.get(topic, set())
+
+    def _unseen(self, number: int, gone: Offsets, topic: str) -> set[int]:
+        return self.absent.get(number, {}).get(topic, set()) | gone.get(topic, set())
+
+    def _has_all(self, number: int, gone: Offsets) -> bool:
+        there = self._there(number)
+        return all(
+            there.get(topic, set()) == self._sent(topic) - self._unseen(number, gone, topic)
+            for topic in TOPICS
+        )
+
     def compact(self, number: int) -> None:
         lake = self._lake(number)
         if lake.has("messages"):
-            self._commits(number)
             compact(lake, "messages", size=1 << 20, keep=86_400.0, until=FAR)
 
     def save(self, number: int) -> None:
-        """Copies a catalog away."""
+        """Copies a warehouse away, as a backup does."""
         warehouse, _ = LAKES[number]
-        catalog = self.folder / warehouse / "catalog.db"
-        if catalog.exists():
+        if (self.folder / warehouse).exists():
             self.copies += 1
-            path = self.folder / f"copy-{self.copies}.db"
-            copied(catalog, path)
-            absent = {
-                one: {topic: set(some) for topic, some in known.items()} for one, known in self.absent.items()
-            }
-            self.saved[warehouse] = Saved(path, absent)
+            path = self.folder / f"copy-{self.copies}"
+            shutil.copytree(self.folder / warehouse, path)
+            self.saved[warehouse] = Saved(path, deepcopy(self.absent))
 
     def put_back(self, number: int) -> None:
-        """Puts a catalog back as it was, and nothing else."""
+        """Puts a warehouse back as it was."""
         warehouse, _ = LAKES[number]
-        if (saved := self.saved.get(warehouse)) is None or saved.commits > MOST:
+        if (saved := self.saved.get(warehouse)) is None:
             return
-        copied(saved.path, self.folder / warehouse / "catalog.db")
+        shutil.rmtree(self.folder / warehouse)
+        shutil.copytree(saved.path, self.folder / warehouse)
         for one, (place, _) in enumerate(LAKES):
             if place == warehouse:
                 self.absent.pop(one, None)
                 if one in saved.absent:
-                    self.absent[one] = {topic: set(some) for topic, some in saved.absent[one].items()}
+                    self.absent[one] = deepcopy(saved.absent[one])
                 self.was_put_back.add(one)
+
+    def put_back_catalog(self, number: int) -> None:
+        """Puts a catalog alone back: it is found out, and nothing is missing."""
+        warehouse, _ = LAKES[number]
+        saved = self.saved.get(warehouse)
+        if saved is not None and (saved.path / "catalog.db").exists():
+            copied(saved.path / "catalog.db", self.folder / warehouse / "catalog.db")
+
+    def lose_catalog(self, number: int) -> None:
+        (self.folder / LAKES[number][0] / "catalog.db").unlink(missing_ok=True)
+
+    def lose_a_file(self, number: int) -> None:
+        """Moves a data file away, until audit has missed it, and puts it back."""
+        lake = self._lake(number)
+        urls = (
+            [task.file.file_path for task in lake.table("messages").scan().plan_files()]
+            if self._there(number)
+            else []
+        )
+        if urls:
+            path = Path(min(urls).removeprefix("file://"))
+            path.rename(self.folder / "file")
+            found = audit(self.spark, self._config(number), lake, "#").findings
+            assert {"archive", "files"} <= {one.check for one in found}, found
+            (self.folder / "file").rename(path)
+
+    def lose_the_table(self, number: int) -> None:
+        """Moves the table's folder away: nobody begins another one in its place. And puts it back."""
+        if not self._there(number):
+            return
+        path = Path(self._lake(number).table("messages").location().removeprefix("file://"))
+        path.rename(self.folder / "table")
+        for look in (self._archiving(number).run, partial(messages, self.spark, self._config(number))):
+            with pytest.raises((StoreDamaged, FileNotFoundError)):
+                look()
+        shutil.rmtree(path, ignore_errors=True)  # of locks
+        (self.folder / "table").rename(path)
 
     def lose_checkpoints(self, _: int) -> None:
         shutil.rmtree(self.folder / "checkpoint", ignore_errors=True)
@@ -167,15 +246,11 @@ class Pipelines:
 
             wait_until(collected)
 
-    def _commits(self, number: int) -> None:
-        if saved := self.saved.get(LAKES[number][0]):
-            saved.commits += 1
-
     # --- what there is, by itself
 
-    def _config(self, number: int) -> Config:
+    def _config(self, number: int, grace: float = 0.0) -> Config:
         warehouse, namespace = LAKES[number]
-        return config_of(self.broker, self.folder, lake=warehouse, namespace=namespace)
+        return config_of(self.broker, self.folder, lake=warehouse, namespace=namespace, grace=grace)
 
     def _lake(self, number: int) -> Lake:
         return Lake(self._config(number).lake)

@@ -1,5 +1,6 @@
 """The archive where lake, log, checkpoint and notes do not fit together: nothing is passed over without a word."""
 
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, h
 from stafeta.pipeline.jobs.archiving.starts import plan, sentence
 from stafeta.pipeline.jobs.audit import audit
 from stafeta.pipeline.lake import Lake
-from stafeta.pipeline.lake.archived import Known
+from stafeta.pipeline.lake.archived import ARCHIVED, Known
 from stafeta.pipeline.lake.catalog import LAKE
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archiving, config_of, copied
@@ -21,35 +22,6 @@ from tests.pipeline.queries import address, connect, forgetful, numbered, publis
 from tests.waiting import wait_until
 
 __all__ = ["forgetful"]
-
-
-# --- a checkpoint that is ahead of the lake
-
-
-def test_a_new_namespace_gets_everything_that_the_log_has(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
-) -> None:
-    published(broker, a=numbered(1, 5))
-    Archiving(spark, config_of(broker, tmp_path), tmp_path).run()
-    published(broker, a=["6"], b=["1"])
-    other = Archiving(spark, config_of(broker, tmp_path, namespace="other"), tmp_path)
-    other.run()
-    assert offsets(other.lake) == {"a": whole(1, 6), "b": [1]}
-
-
-def test_a_catalog_that_is_put_back_gets_what_it_lacks(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
-) -> None:
-    archiving = Archiving(spark, config_of(broker, tmp_path), tmp_path)
-    published(broker, a=numbered(1, 3))
-    archiving.run()
-    copied(tmp_path / "lake" / "catalog.db", tmp_path / "catalog.db")
-    published(broker, a=numbered(4, 5), b=["1"])
-    archiving.run()
-    copied(tmp_path / "catalog.db", tmp_path / "lake" / "catalog.db")
-    published(broker, a=["6"])
-    archiving.run()
-    assert offsets(archiving.lake) == {"a": whole(1, 6), "b": [1]}
 
 
 def test_gaps_are_filled_and_nothing_behind_one_is_acknowledged(
@@ -195,21 +167,31 @@ def test_notes_that_are_ahead_of_the_lake_or_of_the_clock_acknowledge_nothing_to
         assert connection.cursors("#", name=holder(lake)) == {"a": 7}
 
 
-def test_a_lake_from_before_ids_gets_one_and_leaves_the_name_that_it_had(
+def test_a_lake_of_earlier_versions_goes_on_and_gets_a_name_of_its_own(
     spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path
 ) -> None:
-    archiving = Archiving(spark, config_of(forgetful, tmp_path, grace=3600.0), tmp_path)
+    """One that has no id, no lists of what is archived, and no marks of messages."""
+    config = config_of(forgetful, tmp_path, grace=3600.0)
+    archiving = Archiving(spark, config, tmp_path)
     lake = archiving.lake
-    with lake.table("messages").transaction() as transaction:
-        transaction.remove_properties(LAKE)
-    assert (lake.id, holder(lake)) == ("", FORMER)
     with connect(forgetful) as connection:
         connection.hold("#", name=FORMER, start="earliest")
         connection.publish("a", numbered(1, 3))
+        Archived(spark, forgetful, config).take("a", 1, 3)
+        table = lake.table("messages")
+        with table.transaction() as transaction:
+            transaction.remove_properties(LAKE)
+            transaction.set_properties({ARCHIVED: '{"a": [[1, 3]]}'})
+        shutil.rmtree(Path(table.location().removeprefix("file://")) / "archived")
+        assert (lake.id, holder(lake)) == ("", FORMER)
+        assert lake.known() == Known({"a": [(1, 3)]}, {})
         archiving.run()
         assert holder(lake) == f"{FORMER}/{lake.id}" != f"{FORMER}/"
         assert [one.client for one in connection.subscriptions()] == [f"flight/{holder(lake)}"]
         assert connection.topics("a")[0].first == 1
+    assert offsets(lake) == {"a": whole(1, 3)}
+    known = lake.known()
+    assert (known.archived, known.absent, known.marks["a"][0]) == ({"a": [(1, 4)]}, {}, 3)
     assert not lake.give_id()
     assert not Lake(config_of(forgetful, tmp_path, lake="new").lake).give_id()  # which never had the name
 

@@ -17,7 +17,7 @@ from stafeta.errors import InvalidName, Unsound
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive, audit
 from stafeta.pipeline.jobs.archiving.retention import holder
-from stafeta.pipeline.jobs.auditing import offsets
+from stafeta.pipeline.jobs.auditing import offsets, stored
 from stafeta.store.sqlite.seals import seal
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import Peer as ZeroMQPeer
@@ -161,27 +161,54 @@ def test_planted_faults_of_each_kind_are_found_where_they_are(
     )
 
 
-def test_files_that_are_missing_or_cut_are_named_and_so_is_what_was_in_them(
+def test_files_that_are_missing_cut_or_changed_are_named_and_so_is_what_was_in_them(
     spark: SparkSession, forgetful: BrokerProcess, config: Config, archive_of: Archive
 ) -> None:
     files: dict[str, str] = {}  # of the topics
     with connect(forgetful) as broker:
-        for topic in ("kept", "removed", "cut"):
+        for topic in ("kept", "removed", "cut", "changed"):
             broker.hold(topic, name="somebody", start="earliest")
             broker.publish(topic, numbered(1, 4))
             archive_of.take(topic, 4)
             table = archive_of.lake.table("messages")
             (files[topic],) = {task.file.file_path for task in table.scan().plan_files()} - {*files.values()}
-    cut, removed = (Path(files[topic].removeprefix("file://")) for topic in ("cut", "removed"))
+        dropped(broker, "changed", 4)  # which the lake alone has
+    cut, removed, changed = (
+        Path(files[topic].removeprefix("file://")) for topic in ("cut", "removed", "changed")
+    )
     cut.write_bytes(cut.read_bytes()[:-5])
     removed.unlink()
+    data = bytearray(changed.read_bytes())
+    data[len(data) // 3] ^= 1
+    changed.write_bytes(data)
     names = {topic: url.removeprefix(f"{table.location()}/") for topic, url in files.items()}
     found = audit.audit(spark, config, archive_of.lake, "#").findings
     assert sorted((one.check, one.topic, one.what, one.where) for one in found) == sorted(
         [
+            ("archive", "changed", offsets.ABSENT, "1-3"),
             ("archive", "cut", offsets.ABSENT, "1-3"),
             ("archive", "removed", offsets.ABSENT, "1-3"),
+            ("files", "", f"{names['changed']} is not what was written", ""),
             ("files", "", f"{names['cut']} is not as long as it was", ""),
             ("files", "", f"{names['removed']} is missing", ""),
         ]
     )
+
+
+def test_the_page_names_faults_and_findings_as_they_are() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+    rows = page.partition("| fault | finding |")[2].partition("\n\n")[0].splitlines()[2:]
+    findings = [row.split("|")[2] for row in rows]
+    assert len(findings) >= 16
+    told = " ".join(findings)
+    for what in (
+        *(getattr(offsets, name) for name in ("GAP", "LOST", "ABSENT", "UNSAID", "LAKE_TWICE", "UNLIKE")),
+        *(stored.MISSING.removeprefix("is "), stored.OTHER_SIZE.removeprefix("is "), "not what was written"),
+        offsets.OTHER_LOG.removeprefix("archived, and "),
+        "done with what is not archived",
+    ):
+        assert what in told, what
+    checks = {"agreement", "archive", "counters", "cursors", "files", "offsets"}
+    for finding in findings:
+        assert finding.strip().startswith(("nothing: ", *(f"`{check}`: " for check in checks))), finding
+    assert set(re.findall(r"`(\w+)`: ", told)) == checks

@@ -21,6 +21,7 @@ from stafeta.pipeline.lake.compaction import Merging, alike, today
 from stafeta.pipeline.lake.merging import DamagedFile, Source, merge
 from stafeta.pipeline.lake.tables import TABLES
 from tests.pipeline.lakes import arrow, message, offsets, parquet, run, settings, whole
+from tests.pipeline.queries import in_background
 
 DAY = 86_400.0
 NOW = 2_000_000_000.0
@@ -120,11 +121,16 @@ def test_turns_are_taken_by_one_at_a_time_and_given_up_with_a_sentence(
 ) -> None:
     monkeypatch.setattr(turns, "PATIENCE", 0.05)
     location = lake.table("messages").location()
+
+    def other() -> None:
+        with pytest.raises(StoreConflict, match="If it is stuck, end it"), turns.turn(location):
+            pass
+
     with turns.turn(location), turns.turn_if_free(location, turns.COMMIT) as mine:
         assert not mine
-        with turns.turn(location, turns.MERGE):
+        with turns.turn(location, turns.MERGE), turns.turn(location):  # whoever has it, has it
             pass
-        with pytest.raises(StoreConflict, match="If it is stuck, end it"), turns.turn(location):
+        with in_background(other):
             pass
     with turns.turn_if_free(location, turns.COMMIT) as mine:
         assert mine

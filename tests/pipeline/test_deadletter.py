@@ -108,6 +108,8 @@ def test_what_fails_its_schema_goes_to_its_topic_and_to_the_lake_once(
         with connect(broker) as connection:
             connection.publish(topic, list(messages))
 
+    another = replace(context, checkpoint=str(tmp_path / "another" / "checkpoint"))
+    another.stream()  # of a pipeline that has not begun to read, for which the broker holds everything
     publish("orders/a", {"id": 1}, {"ID": 2}, {"id": 3})
     publish("other", {"x": 1})
     publish("orders/b", {"id": 1})
@@ -136,3 +138,5 @@ def test_what_fails_its_schema_goes_to_its_topic_and_to_the_lake_once(
     with connect(broker) as connection:
         assert {one.topic for one in connection.topics("dead/#")} == {"dead/orders/a", "dead/orders/b"}
         assert len(payloads(broker, "dead/orders/b")) == 1
+        assert connection.cursors("#", name=context.durable)["orders/a"] > 1
+        assert connection.cursors("#", name=another.durable)["orders/a"] == 1

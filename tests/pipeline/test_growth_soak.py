@@ -1,8 +1,16 @@
-"""What the soak of growth takes for growth."""
+"""What the soak of growth takes for growth, and that it leaves nothing behind."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.pipeline.growth_soak import BOUNDS, Look, wrong_growth
+from tests.pipeline.processes import Family
+from tests.pipeline.sessions import ROOT
+from tests.waiting import PATIENCE, wait_until
 
 STEADY = Look(0.0, 500.0, 900.0, 18, 200, 400, 1.0, 0)
 
@@ -43,3 +51,18 @@ def test_what_grows_at_the_beginning_alone_is_not_growth() -> None:
 
 def test_too_short_a_run_says_nothing() -> None:
     assert wrong_growth(looks()[:12], 600.0) == ["there are only 2 looks after 600 s, which say nothing"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_whoever_ends_it_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """While the broker is being started, by a signal that comes twice."""
+    command = [sys.executable, "-m", "tests.pipeline.growth_soak", "--folder", str(tmp_path)]
+    with (
+        Family() as family,
+        subprocess.Popen(command, cwd=ROOT, env=family.environment(), stderr=subprocess.PIPE) as soak,
+    ):
+        wait_until(lambda: len(family.members()) >= 4)  # it, what forks brokers, a broker and its keeper
+        for _ in range(2):
+            soak.send_signal(number)
+        assert soak.wait(PATIENCE) == 128 + number
+        wait_until(lambda: not family.members())

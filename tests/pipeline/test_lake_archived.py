@@ -15,6 +15,7 @@ from pyiceberg.table import Table
 
 from stafeta.pipeline.lake import Lake, archived, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known, known_in
+from stafeta.pipeline.lake.marks import Marks
 from stafeta.ranges import Ranges, missing, united
 from tests.pipeline import lakes
 
@@ -78,13 +79,16 @@ def test_lists_say_what_was_added_and_there_are_few(
     table: Any = Said(tmp_path_factory.mktemp("lists"))
     known: Ranges = {}
     absent: Ranges = {}
+    marks: Marks = {}
     for commit in commits:
         new = missing({topic: [(one, one + 3)] for topic, one in commit.items()}, known)
         gone: Ranges = {topic: [(100 + one, 102 + one)] for topic, one in commit.items() if one % 7 == 0}
         known, absent = united(known, new), united(absent, gone)
-        table.properties[ARCHIVED] = archived.added(table, Known(new, gone))
-        assert known_in(table) == (known, absent)
-        assert known_in(table, ["a", "z"]) == Known(known, absent).of(["a"])
+        last = {topic: (runs[-1][1] - 1, runs[-1][1] % 7) for topic, runs in new.items()}
+        marks |= {topic: mark for topic, mark in last.items() if mark > marks.get(topic, (0, 0))}
+        table.properties[ARCHIVED] = archived.added(table, Known(new, gone, last))
+        assert known_in(table) == (known, absent, marks)
+        assert known_in(table, ["a", "z"]) == Known(known, absent, marks).of(["a"])
         assert all(one > 2 * following for (_, one), (_, following) in pairwise(lists(table)))
     assert archived.urls(table) <= {url for url, _, _ in files.found(table.location())}
 
@@ -95,9 +99,9 @@ def test_what_a_lake_said_before_there_were_lists_is_known_and_goes_on(lake: Lak
     table = lake.table("messages")
     with table.transaction() as transaction:
         transaction.set_properties({ARCHIVED: json.dumps({"a": [[1, 4]], "b": [[5, 7]]})})
-    assert known_in(table) == ({"a": [(1, 4)], "b": [(5, 7)]}, {"b": [(1, 5)]})
+    assert known_in(table) == Known({"a": [(1, 4)], "b": [(5, 7)]}, {"b": [(1, 5)]})
     archive(lake, "a", 4, 6)
-    assert known_in(lake.table("messages")) == ({"a": [(1, 6)], "b": [(5, 7)]}, {"b": [(1, 5)]})
+    assert known_in(lake.table("messages")) == Known({"a": [(1, 6)], "b": [(5, 7)]}, {"b": [(1, 5)]})
     assert len(lists(lake.table("messages"))) == 1
 
 
@@ -113,13 +117,13 @@ def test_a_list_that_cannot_be_read_is_made_again_from_the_files(lake: Lake, dam
         data = one.read_bytes()
         one.write_bytes(data[:-9] if damage == "cut" else data.replace(b"[1,", b"[3,"))
     archived._read.cache_clear()
-    expected = ({"a": [(1, 9)], "b": [(4, 6)]}, {"b": [(1, 4)]})
+    expected = Known({"a": [(1, 9)], "b": [(4, 6)]}, {"b": [(1, 4)]})
     assert known_in(lake.table("messages")) == expected
     archive(lake, "a", 9, 10)
     table = lake.table("messages")
     assert [Path(files.place(url)[1]).exists() for url in archived.urls(table)] == [True]
     archived._read.cache_clear()
-    assert known_in(table) == ({"a": [(1, 10)], "b": [(4, 6)]}, {"b": [(1, 4)]})
+    assert known_in(table) == Known({"a": [(1, 10)], "b": [(4, 6)]}, {"b": [(1, 4)]})
 
 
 class Late(Lake):

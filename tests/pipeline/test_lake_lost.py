@@ -11,6 +11,8 @@ import pytest
 
 from stafeta.errors import StoreDamaged
 from stafeta.pipeline.lake import Lake, recovery
+from stafeta.pipeline.lake import turns as lake_turns
+from tests.pipeline.archives import copied
 from tests.pipeline.lakes import added, arrow, offsets, run, settings, whole
 
 MEMORY = Path("/dev/shm")
@@ -64,6 +66,35 @@ def test_a_catalog_that_is_older_goes_on_with_the_newest(place: Path, named: str
     os.replace(place / "copy", catalog_of(place))
     assert offsets(Lake(settings(place))) == {"a": whole(1, 5)}
     assert metadata_of(Lake(settings(place))) == newest
+
+
+@pytest.mark.parametrize("how", ["by SQLite", "by bytes"])
+def test_a_catalog_that_is_overwritten_in_place_goes_on_with_the_newest(place: Path, how: str) -> None:
+    """Under a process that has it open, which looks up a table anew, or goes on with one that it has."""
+    lake = Lake(settings(place))
+    put(lake, 1, 2)
+    shutil.copy(catalog_of(place), place / "copy")
+    put(lake, 3, 4)
+
+    def put_back() -> None:
+        if how == "by SQLite":
+            copied(place / "copy", catalog_of(place))
+        else:
+            catalog_of(place).write_bytes((place / "copy").read_bytes())
+
+    inode = catalog_of(place).stat().st_ino
+    put_back()
+    assert catalog_of(place).stat().st_ino == inode
+    assert offsets(lake) == {"a": whole(1, 4)}
+    put(lake, 5, 5)
+    table = lake.table("messages")
+    put_back()
+    with table.transaction() as transaction:  # the catalog is looked at when this is committed
+        added(transaction, arrow(run("a", 6, 7)))
+    put_back()
+    with lake_turns.turn(table.location()):  # as a commit does
+        table.refresh()
+    assert offsets(lake) == {"a": whole(1, 6)}
 
 
 def test_a_version_that_is_not_whole_or_comes_of_another_one_is_not_taken(place: Path) -> None:

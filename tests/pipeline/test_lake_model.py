@@ -1,5 +1,6 @@
 """A model of lakes, log and checkpoints: whatever is done to each, lake and log together have everything, once."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,45 +16,67 @@ __all__ = ["forgetful"]
 
 Step = tuple[str, int]
 NAMES = (
-    "publish", "publish", "archive", "archive", "archive", "save", "save", "put_back", "put_back", "compact",
-    "lose_checkpoints", "lose_lists", "restart_broker",
+    "publish", "publish", "archive", "archive", "archive", "archive_while_all_goes_on", "die_before_the_commit",
+    "die_after_the_commit", "save", "save", "put_back", "put_back", "put_back_catalog", "lose_catalog", "lose_a_file",
+    "lose_the_table", "compact", "lose_checkpoints", "lose_lists", "restart_broker",
 )  # fmt: skip
+UNSEEN = (
+    "publish",
+    "save",
+    "lose_checkpoints",
+    "lose_a_file",
+    "lose_the_table",
+)  # what is there is as it was
 steps = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, len(LAKES) - 1)), min_size=40, max_size=40)
 
 
-def carried_out(pipelines: Pipelines, todo: list[Step], *, audited: bool) -> None:
+def carried_out(
+    pipelines: Pipelines, todo: list[Step], *, audited: bool, unseen: Sequence[str] = UNSEEN
+) -> None:
     for name, number in todo:
         getattr(pipelines, name)(number)
         pipelines.settle()
-        if name not in ("publish", "save"):
+        if name not in unseen:
             pipelines.check(number, audited=audited)
 
 
 def test_lakes_and_log_have_everything_whatever_is_done_to_them(
     spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path
 ) -> None:
-    """Two lakes that share a warehouse, a catalog that is put back, a checkpoint and lists that are lost."""
+    """Two lakes that share a warehouse, which is put back, drivers that die, and everything lost that can be."""
     todo: list[Step] = [
         ("archive", 0),  # from here on the broker holds something
         ("publish", 0),
         ("archive", 1),
         ("save", 0),
+        ("lose_lists", 1),
         ("publish", 1),
+        ("die_after_the_commit", 0),
+        ("archive", 1),
+        ("put_back_catalog", 0),
         ("archive", 0),
-        ("put_back", 1),  # the first lake lacks again what both have acknowledged
+        ("put_back", 1),  # both lakes lack again what both have acknowledged
         ("publish", 2),
         ("archive", 0),
         ("lose_checkpoints", 0),
-        ("lose_lists", 0),
-        ("compact", 0),
+        ("lose_catalog", 0),
+        ("lose_the_table", 0),
         ("archive", 1),
-        ("put_back", 0),  # and so does the second
-        ("archive", 1),
+        ("publish", 0),
+        ("die_before_the_commit", 0),
+        ("archive_while_all_goes_on", 0),
     ]
     pipelines = Pipelines(spark, forgetful, tmp_path)
-    carried_out(pipelines, todo[:7], audited=False)
+    unseen = (
+        *UNSEEN,
+        "lose_lists",
+        "put_back_catalog",
+        "lose_catalog",
+        "die_before_the_commit",
+    )  # until the next
+    carried_out(pipelines, todo[:11], audited=False, unseen=unseen)
     pipelines.check(0, audited=True)
-    carried_out(pipelines, todo[7:], audited=False)
+    carried_out(pipelines, todo[11:], audited=False, unseen=unseen)
     assert pipelines.losses == 2
     pipelines.check(1, audited=True)
 

@@ -2,6 +2,7 @@
 all, and on the disk before anybody goes on."""
 
 import json
+import os
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _IDENTITY: Final = "identity.json"
+_DURABLE: Final = "durable.json"
 
 
 def identity(folder: str) -> str:
@@ -21,6 +23,27 @@ def identity(folder: str) -> str:
         known = {"name": uuid.uuid4().hex}
         write(folder, _IDENTITY, known)
     return str(known["name"])
+
+
+def durable_name(folder: str, job: str) -> str:
+    """The name under which the broker holds what a job has not read, of those whose checkpoints are in this folder:
+    another folder's jobs have other names. A job that has a checkpoint here from before this was so keeps the name that
+    it had."""
+    known = read(folder, _DURABLE)
+    if known is None:
+        write_once(folder, _DURABLE, {"name": uuid.uuid4().hex[:16], "former": _begun(folder)})
+        known = read(folder, _DURABLE) or {}
+    return f"pipeline/{job}" if job in known.get("former", ()) else f"pipeline/{job}/{known['name']}"
+
+
+def _begun(folder: str) -> list[str]:
+    """The jobs of which Spark has a checkpoint in a folder: of the job, or of its parts."""
+    from pyarrow import fs
+
+    system, path = _place(folder)
+    found = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    inside = (one.path.removeprefix(path).strip("/").split("/") for one in found)
+    return sorted({parts[0] for parts in inside if "offsets" in parts[1:3]})
 
 
 def read(folder: str, name: str) -> dict[str, Any] | None:
@@ -62,6 +85,22 @@ def write_content(folder: str, name: str, data: bytes) -> None:
     with system.open_output_stream(f"{path}/{draft}") as stream:
         stream.write(data)
     system.move(f"{path}/{draft}", f"{path}/{name}")
+
+
+def write_once(folder: str, name: str, what: dict[str, Any]) -> None:
+    """Writes something under a name, unless there is something: who comes first is right. (Not so at a URL that is no
+    folder, where two that come at once may both have written.)"""
+    local = disk.folder_of(folder)
+    if local is None:
+        if read(folder, name) is None:
+            write(folder, name, what)
+        return
+    draft = f".{name}.{uuid.uuid4().hex}"
+    write(folder, draft, what)
+    with suppress(FileExistsError):
+        os.link(local / draft, local / name)
+    os.unlink(local / draft)
+    disk.sync(local)
 
 
 def keep(folder: str) -> None:

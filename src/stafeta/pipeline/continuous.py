@@ -77,7 +77,7 @@ def selected(context: Context, statement: str, source: str, into: str, watermark
 
 def holder(context: Context, view: str) -> str:
     """The durable name of a view; there is a subscription if the statement reads it."""
-    return f"pipeline/{context.name}/{view}"
+    return f"{context.durable}/{view}"
 
 
 def mistake(error: Exception) -> str:

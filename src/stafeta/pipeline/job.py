@@ -60,6 +60,12 @@ class Context:
 
         return Lake(self.config.lake)
 
+    @cached_property
+    def durable(self) -> str:
+        """The job's durable name. It belongs to the folder that the checkpoints are in, where the job's place is: two
+        pipelines on one broker do not share it, and one whose checkpoint is lost goes on under it."""
+        return checkpoint_files.durable_name(self.checkpoint.rpartition("/")[0], self.name)
+
     def stream(
         self, subscribe: str | None = None, *, held: bool = True, source: str = "stafeta", **options: object
     ) -> "DataFrame":
@@ -71,7 +77,7 @@ class Context:
             "broker": pipeline.broker,
             "subscribe": subscribe or pipeline.subscribe,
             "startingOffsets": "earliest",
-            "durable": f"pipeline/{self.name}",
+            "durable": None if "durable" in options else self.durable,
             "checkpointLocation": self.checkpoint,
             "maxOffsetsPerTrigger": pipeline.batch,
         } | options
@@ -110,7 +116,8 @@ class Job:
     """Something to run, under a name. `start` returns the queries that it has started; a batch job returns none.
 
     `figures` is asked for each report, and goes into it beside what the job has noted. `source` is the file that a
-    user's job comes from: one of another file does not take over its checkpoints.
+    user's job comes from: one of another file does not take over its checkpoints. A job that `replans` finds out when
+    it starts which messages are lost: it is started again if a query misses some.
     """
 
     name: str
@@ -119,6 +126,7 @@ class Job:
     batch: bool = False
     figures: Callable[[Context], Mapping[str, Any]] | None = None
     source: str = ""
+    replans: bool = False
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name == "control":  # whose topic is for orders

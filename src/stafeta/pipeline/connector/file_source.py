@@ -1,8 +1,8 @@
 """A stream of topics as files: what the archive reads.
 
 1. A task writes what it reads to Parquet files of the table, one for each day, and its rows tell of them: which file,
-   and which offsets are in it. Messages stay in Arrow's batches from the broker to the file; made into rows of Spark's,
-   they would take several times as long.
+   which offsets are in it, and the checksums of the last of them. Messages stay in Arrow's batches from the broker to
+   the file; made into rows of Spark's, they would take several times as long.
 2. A file is sorted by topic and offset, since a task reads its topics one after the other, in order.
 3. What is small waits for more, for a while: it stays with the broker.
 4. A file that a failed attempt left behind is named by nobody, and nobody reads it.
@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import date, timedelta
+from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,11 +27,12 @@ from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Task
 from stafeta.pipeline.connector.spark_schema import arrow_schema, schema_of
 from stafeta.pipeline.connector.stream import FailedStream, TopicStream
-from stafeta.pipeline.lake.files import create, runs
+from stafeta.pipeline.lake.files import create, finished, runs
+from stafeta.pipeline.lake.marks import checksums
 from stafeta.pipeline.lake.tables import TABLES
 
 NAME: Final = "stafeta-files"
-SCHEMA: Final = "url string, topic string, start bigint, stop bigint"
+SCHEMA: Final = "url string, topic string, start bigint, stop bigint, mark bigint"
 TABLE: Final = "table"  # options of its own: the URL of the table,
 EVERY: Final = "every"  # how many seconds messages may wait for others,
 SIZE: Final = "size"  # and how many bytes of them
@@ -43,6 +45,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {  # as SCHEMA has them
     "topic": pa.string(),
     "start": pa.int64(),
     "stop": pa.int64(),
+    "mark": pa.int64(),  # the checksum of the last message
 }
 _compute: Any = pc  # its types do not know all of it
 
@@ -116,15 +119,17 @@ class _File:
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
-        self._runs: list[tuple[str, int, int]] = []
+        self._runs: list[tuple[str, int, int, int]] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._pending.append(rows)
         self._rows += rows.num_rows
-        for topic, start, stop in runs(pa.table(rows.select(["topic", "offset"]))):
+        found = runs(pa.table(rows.select(["topic", "offset"])))
+        lasts = [end - 1 for end in accumulate(stop - start for _, start, stop in found)]
+        for (topic, start, stop), mark in zip(found, checksums(rows.take(pa.array(lasts))), strict=True):
             if self._runs and self._runs[-1][0] == topic and self._runs[-1][2] == start:
                 start = self._runs.pop()[1]
-            self._runs.append((topic, start, stop))
+            self._runs.append((topic, start, stop, mark))
         if self._rows >= _ROWS:
             self._write()
 
@@ -134,9 +139,10 @@ class _File:
         assert self._writer is not None
         self._writer.close()
         self._sink.close()
+        url = finished(self._url, self._sink)
         rows = [
-            {"url": self._url, "topic": topic, "start": start, "stop": stop}
-            for topic, start, stop in self._runs
+            {"url": url, "topic": topic, "start": start, "stop": stop, "mark": mark}
+            for topic, start, stop, mark in self._runs
         ]
         return pa.RecordBatch.from_pylist(rows, schema=pa.schema(_TYPES))
 
@@ -145,7 +151,7 @@ class _File:
             return
         table: Any = pa.Table.from_batches(self._pending)
         if self._writer is None:
-            self._sink = create(self._url)
+            self._sink = create(self._url, sealed=True)
             self._writer = pq.ParquetWriter(
                 self._sink,
                 pa.schema([field.with_nullable(True) for field in table.schema]),

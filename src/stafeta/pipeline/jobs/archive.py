@@ -3,7 +3,9 @@
 1. The lake alone says how far it has come: a query begins with a new checkpoint, where the lake lacks something. What
    is read again is not added again.
 2. The broker holds what is not in the lake (`stafeta.pipeline.jobs.archiving.retention`).
-3. What is neither in the lake nor in the log ends the job, until it is accepted. Then the lake says so, and nobody asks
+3. A log that is not the one that was archived ends the job (`stafeta.pipeline.jobs.archiving.same_log`): it is
+   looked at when the job starts, and before each commit.
+4. What is neither in the lake nor in the log ends the job, until it is accepted. Then the lake says so, and nobody asks
    again.
 """
 
@@ -18,6 +20,7 @@ from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.connector.file_source import FileSource
 from stafeta.pipeline.job import Context, Job, hold, release
 from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
+from stafeta.pipeline.jobs.archiving.same_log import FEW, check_same_log
 from stafeta.pipeline.jobs.archiving.starts import Plan, plan, sentence
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.files import joined
@@ -55,7 +58,8 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         startingOffsets=json.dumps(planned.starts) if planned.starts else "earliest",
     )
     place = checkpoint_files.fresh(context.checkpoint, keep=_NOTES)
-    writer: Any = files.writeStream.foreachBatch(archiving(lake, context.config.compact.keep))
+    batches = archiving(lake, context.config.compact.keep, pipeline.broker)
+    writer: Any = files.writeStream.foreachBatch(batches)
     query = context.start(writer, checkpoint=place)
     keeper = RetentionKeeper(
         lake,
@@ -86,16 +90,21 @@ def _planned(context: Context) -> Plan:
     known = lake.known()
     matches = [matcher(one) for one in filters]
     wanted = {topic for topic in known.done if any(one(topic) for one in matches)}
+    check_same_log(pipeline.broker, known.of(wanted & topics.keys()).marks)
     return plan(topics, known.of(wanted), {cursor.topic for one in before for cursor in one.cursors})
 
 
-def archiving(lake: Lake, keep: float) -> "Callable[[DataFrame, int], None]":
+def archiving(lake: Lake, keep: float, broker: str) -> "Callable[[DataFrame, int], None]":
     """What is done with each micro-batch."""
 
     def archive(batch: "DataFrame", number: int) -> None:
         rows = batch.collect()
+        urls = sorted({row.url for row in rows})
         ranges = joined((row.topic, row.start, row.stop) for row in rows)
-        lake.archive_files(batch.sparkSession, sorted({row.url for row in rows}), ranges, NAME, number)
+        marks = {row.topic: (row.stop - 1, row.mark) for row in sorted(rows, key=lambda row: row.stop)}
+        # What the tasks have read is of the log that is there now, or of one before it that was the same.
+        check_same_log(broker, lake.known(ranges).marks, FEW)
+        lake.archive_files(batch.sparkSession, urls, ranges, NAME, number, marks)
         for name in TABLES:
             if lake.has(name):
                 sweep_now_and_then(lake.table(name), keep)
@@ -103,4 +112,5 @@ def archiving(lake: Lake, keep: float) -> "Callable[[DataFrame, int], None]":
     return archive
 
 
-JOB = Job(NAME, "every topic into the lake's table messages, exactly once", start)
+# What a query misses, another archive of the same lake may have put there, and let the broker go of.
+JOB = Job(NAME, "every topic into the lake's table messages, exactly once", start, replans=True)

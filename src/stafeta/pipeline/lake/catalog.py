@@ -12,11 +12,12 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 from sqlalchemy import event
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
 from stafeta.errors import ConfigError
-from stafeta.pipeline.lake.recovery import recover
+from stafeta.pipeline.lake.recovery import recover, version
 from stafeta.pipeline.lake.storage import LocalFileIO
 from stafeta.pipeline.lake.syncing import make_folders
 from stafeta.pipeline.lake.tables import TABLES
@@ -97,8 +98,20 @@ class _SyncedCatalog(SqlCatalog):
 
     def _init_catalog(self) -> None:
         self.looked: set[tuple[str, str]] = set()  # tables that were compared with their own metadata
+        self._newest: dict[tuple[str, ...], int] = {}  # the newest version of each that was seen
         event.listen(self.engine, "connect", _sync)
         super()._init_catalog()
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """A file that was overwritten in place, with a copy, names an older version than it did before."""
+        found = super().load_table(identifier)
+        namespace, name = found.name()
+        if version(found.metadata_location) < self._newest.get((namespace, name), -1):
+            self.looked.discard((namespace, name))
+            recovered(self, namespace, name)
+            found = super().load_table(identifier)
+        self._newest[namespace, name] = version(found.metadata_location)
+        return found
 
 
 def _sync(connection: Any, _: object) -> None:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from stafeta.errors import Unsound
-from stafeta.pipeline.lake.syncing import SyncedFile, sync_files
+from stafeta.pipeline.lake.syncing import SyncedFile, checksum_of, renamed, sync_files
 from stafeta.pipeline.lake.tables import Definition
 from stafeta.ranges import Ranges
 
@@ -30,6 +30,7 @@ _DAYS: Final = (
 _LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _LISTED: Final = 32  # the default of that
 _PATTERN: Final = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern in a path
+_SEALED: Final = re.compile(r"-([0-9a-f]{8})\.parquet$")
 _listing = threading.Lock()
 _compute: Any = pc  # its types do not know all of it
 
@@ -51,7 +52,9 @@ def write(frame: "DataFrame", definition: Definition, table: str) -> list[str]:
     )
     urls = listed(target)
     if urls and isinstance(place(table)[0], fs.LocalFileSystem):
-        sync_files([place(url)[1] for url in urls], place(table)[1])
+        paths = [renamed(path, checksum_of(path)) for _, path in map(place, urls)]
+        sync_files(paths, place(table)[1])
+        urls = [urls[0].removesuffix(place(urls[0])[1]) + path for path in paths]
     return urls
 
 
@@ -89,12 +92,30 @@ def read(spark: "SparkSession", definition: Definition, urls: list[str]) -> "Dat
             spark.conf.set(_LISTING, str(before))
 
 
-def create(url: str) -> Any:
-    """A new file to write to, which is on the disk when it is closed, if it is on one of this machine's."""
+def create(url: str, *, sealed: bool = False) -> Any:
+    """A new file to write to, which is on the disk when it is closed, if it is on one of this machine's. A data file is
+    `sealed`: the checksum of what it holds becomes part of its name then (`finished`)."""
     system, path = place(url)
     if isinstance(system, fs.LocalFileSystem):
-        return SyncedFile(path)
+        return SyncedFile(path, sealed=sealed)
     return system.open_output_stream(path)
+
+
+def finished(url: str, sink: Any) -> str:
+    """The URL of a file that was created, and is closed."""
+    return url.removesuffix(place(url)[1]) + sink.path if isinstance(sink, SyncedFile) else url
+
+
+def is_changed(url: str) -> bool:
+    """Whether a data file holds something else than when it was written. Of one without a checksum in its name, as on
+    object stores, which have their own, and from earlier versions, it is not known."""
+    system, path = place(url)
+    found = _SEALED.search(path)
+    return (
+        found is not None
+        and isinstance(system, fs.LocalFileSystem)
+        and f"{checksum_of(path):08x}" != found[1]
+    )
 
 
 def place(url: str) -> tuple[fs.FileSystem, str]:

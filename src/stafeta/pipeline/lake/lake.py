@@ -11,7 +11,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -28,6 +28,7 @@ from stafeta.pipeline.lake import archived, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known
 from stafeta.pipeline.lake.catalog import LAKE
 from stafeta.pipeline.lake.compaction import after_commit
+from stafeta.pipeline.lake.marks import Marks
 from stafeta.pipeline.lake.recovery import has_metadata
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.turns import turn
@@ -104,9 +105,9 @@ class Lake:
         """What was kept for the lake when it had no id is done with."""
         self._note(lambda table: {FORMER: None} if FORMER in table.properties else {})
 
-    def known(self) -> Known:
-        """What is known of the offsets in `messages`."""
-        return archived.known_in(self.table("messages"))
+    def known(self, topics: Collection[str] | None = None) -> Known:
+        """What is known of the offsets in `messages`: of all topics, or of some, which is quicker."""
+        return archived.known_in(self.table("messages"), topics)
 
     def archived(self) -> Ranges:
         """The offsets that `messages` holds."""
@@ -148,9 +149,16 @@ class Lake:
         return self.archive_files(frame.sparkSession, urls, files.ranges(urls), writer, batch)
 
     def archive_files(
-        self, spark: "SparkSession", urls: list[str], new: Ranges, writer: str, batch: int
+        self,
+        spark: "SparkSession",
+        urls: list[str],
+        new: Ranges,
+        writer: str,
+        batch: int,
+        marks: Marks | None = None,
     ) -> Written:
-        """Adds the messages in files, which have these offsets, to `messages`: those that are not there yet."""
+        """Adds the messages in files, which have these offsets, to `messages`: those that are not there yet. Marks of
+        some of them may be given."""
         if not new:
             files.remove(urls)
             return Written(0, 0)
@@ -162,7 +170,7 @@ class Lake:
             fresh = missing(new, archived.known_in(table, new).archived)
             if fresh != new:
                 return False
-            lists = archived.added(table, Known(new, {}))
+            lists = archived.added(table, Known(new, {}, marks or {}))
             with table.transaction() as transaction:
                 transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
                 transaction.set_properties({ARCHIVED: lists})

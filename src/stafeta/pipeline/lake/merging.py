@@ -1,6 +1,6 @@
 """Small Parquet files into a large one, sorted as they are, in little memory.
 
-The pages' checksums are compared while they are read: damage that was merged would have a checksum that fits.
+Checksums of files and of their pages are compared: damage that was merged would have checksums that fit.
 """
 
 import uuid
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from stafeta.errors import Unsound
-from stafeta.pipeline.lake.files import create, place, remove
+from stafeta.pipeline.lake.files import create, finished, is_changed, place, remove
 from stafeta.pipeline.lake.tables import Definition
 
 _MEMORY: Final = 128 << 20  # bytes of rows that are read ahead, of all files together
@@ -49,7 +49,7 @@ def merge(sources: Sequence[Source], definition: Definition, folder: str) -> str
     schema = pa.schema([(name, _TYPES[type_]) for name, type_ in definition.types.items()])
     target = f"{folder}/{uuid.uuid4().hex}.parquet"
     readers = [_heads(source, schema, definition.order, _MEMORY // len(sources)) for source in sources]
-    with create(target) as sink:
+    with create(target, sealed=True) as sink:
         try:
             written = _write(_merged(readers, definition.order), schema, sink)
             expected = sum(source.rows for source in sources)
@@ -58,7 +58,7 @@ def merge(sources: Sequence[Source], definition: Definition, folder: str) -> str
         except BaseException:
             remove([target])
             raise
-    return target
+    return finished(target, sink)
 
 
 class _Head:
@@ -78,6 +78,8 @@ def _heads(
     """The rows of a file, some at a time."""
     system, path = place(source.url)
     try:
+        if is_changed(source.url):
+            raise DamagedFile(source.url, "it is not what was written.")
         with pq.ParquetFile(
             path, filesystem=system, page_checksum_verification=True, buffer_size=1 << 20
         ) as file:

@@ -65,7 +65,7 @@ def _newest(catalog: SqlCatalog, location: str, named: str | None) -> str | None
     """The newest version that comes of the one that the catalog names, or of all, where it names none that is there."""
     versions = _versions(location)
     there = named is not None and _name(named) in map(_name, versions)
-    least = _number(named or "")
+    least = version(named or "")
     readable: dict[str, TableMetadata] = {}
     whole: dict[str, TableMetadata] = {}
     for url in sorted(versions, key=lambda url: versions[url], reverse=True):
@@ -96,7 +96,7 @@ def _newest(catalog: SqlCatalog, location: str, named: str | None) -> str | None
 def _comes_of(metadata: TableMetadata, named: str) -> bool:
     """Whether a version comes of another, or of later ones, as far back as it says."""
     before = [entry.metadata_file for entry in metadata.metadata_log]
-    return _name(named) in map(_name, before) or (bool(before) and min(map(_number, before)) > _number(named))
+    return _name(named) in map(_name, before) or (bool(before) and min(map(version, before)) > version(named))
 
 
 def _check_folder(named: str, location: str) -> None:
@@ -114,7 +114,7 @@ def _check_folder(named: str, location: str) -> None:
 def _versions(location: str) -> dict[str, int]:
     """The URLs of the versions that are there, and their numbers."""
     found = (url for url, _, _ in files.found(f"{location}/metadata"))
-    return {url: number for url in found if (number := _number(url)) >= 0}
+    return {url: number for url in found if (number := version(url)) >= 0}
 
 
 def _name(url: str) -> str:
@@ -122,7 +122,8 @@ def _name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def _number(url: str) -> int:
+def version(url: str) -> int:
+    """The number of a version of a table's metadata; -1 of other files."""
     match = _VERSION.search(url)
     return int(match[1]) if match else -1
 

@@ -22,16 +22,26 @@ MERGE: Final = "merge"
 PATIENCE: Final = 120.0  # seconds
 _REST: Final = 0.01
 _elsewhere: defaultdict[tuple[str, str], threading.Lock] = defaultdict(threading.Lock)
+_held = threading.local()  # `turns`: those that the thread has
 
 
 @contextmanager
 def turn(location: str, what: str = COMMIT) -> Iterator[None]:
-    """Waits until it is one's turn to commit to, or to merge files of, the table at a URL."""
+    """Waits until it is one's turn to commit to, or to merge files of, the table at a URL. A thread that has the turn
+    has it until it has left the outermost of these."""
     until = time.monotonic() + PATIENCE
+    held: set[tuple[str, str]] = _held.__dict__.setdefault("turns", set())
+    if (location, what) in held:
+        yield
+        return
     while True:
         with turn_if_free(location, what) as mine:
             if mine:
-                yield
+                held.add((location, what))
+                try:
+                    yield
+                finally:
+                    held.discard((location, what))
                 return
         if time.monotonic() > until:
             raise StoreConflict(

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.backoff import Backoff
+from stafeta.errors import DataLoss
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.runner.failures import Failure, failure_of
 from stafeta.pipeline.runner.progress_counter import ProgressCounter
@@ -142,7 +143,10 @@ class JobSupervisor:
                 self._change("stopped")
                 return False
             log.debug("The job %s", self.job.name, exc_info=True)
-            return self._again(failure_of(error), time.monotonic() - began)
+            failure = failure_of(error)
+            if queries and self.job.replans and isinstance(failure.error, DataLoss):
+                failure = failure._replace(lasting=False)  # the next start says so, if it is
+            return self._again(failure, time.monotonic() - began)
 
     def _begun(self) -> "Sequence[StreamingQuery]":
         """The queries of the job, which have started to work, or failed."""

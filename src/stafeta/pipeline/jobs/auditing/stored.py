@@ -1,13 +1,15 @@
-"""Whether the lake's files are there, and as long as the table says."""
+"""Whether the lake's files are there, as long as the table says, and as they were written."""
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from pyarrow import fs
 
 from stafeta.pipeline.jobs.auditing.findings import Finding
-from stafeta.pipeline.lake.files import place
+from stafeta.pipeline.lake.files import is_changed, place
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 CHECK: Final = "files"
 MISSING: Final = "is missing"
 OTHER_SIZE: Final = "is not as long as it was"
+OTHER_CONTENT: Final = "is not what was written"
 _PORTION: Final = 1000  # files that are looked at in one go
 
 
@@ -30,7 +33,18 @@ def broken(table: "Table") -> dict[str, str]:
                 found[url] = MISSING
             elif info.size != sizes[url]:
                 found[url] = OTHER_SIZE
+    whole = [url for url in sizes if url not in found]
+    with ThreadPoolExecutor() as pool:  # reading and checksums let others run
+        for url, changed in zip(whole, pool.map(_is_changed, whole), strict=True):
+            if changed:
+                found[url] = OTHER_CONTENT
     return found
+
+
+def _is_changed(url: str) -> bool:
+    with suppress(FileNotFoundError):  # it was replaced meanwhile, by a merged one, and removed
+        return is_changed(url)
+    return False
 
 
 def findings(table: "Table", wrong: dict[str, str]) -> Iterable[Finding]:
