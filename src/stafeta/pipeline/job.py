@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.names import FLIGHT_PREFIX, MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
+from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.spark_log import recover
 
 if TYPE_CHECKING:
