@@ -32,6 +32,7 @@ ALLOWED = {
         "stafeta.connect",
         "stafeta.clients.flight",
         "stafeta.progress",
+        "stafeta.state",
         "stafeta.units",
     },
     "stafeta.testing": {*INNERMOST, "stafeta.cli.main", "stafeta.clients.closing", "stafeta.store.port"},
