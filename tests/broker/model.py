@@ -75,13 +75,12 @@ class Model:
         for name in [name for name in self.topics if matches(filter_, name)]:
             if not self.subscribed(name):
                 self.topics.discard(name)
-                self.leaving.add(name)
 
     def look(self, existing: set[str]) -> None:
-        """A topic that somebody subscribes to again before it is gone stays."""
-        self.leaving &= existing
-        self.topics |= set(filter(self.subscribed, self.leaving))
-        self.leaving -= self.topics
+        """Topics that nobody subscribes to go, but when is up to the broker: these have not gone yet."""
+        self.topics = {name for name in self.topics if self.subscribed(name)} | {
+            name for name in existing if not self.subscribed(name)
+        }
 
     def ack(self, client: str, filter_: str, name: str, offsets: set[int]) -> None:
         kept = [m for m in self.pending[client, filter_] if not (m[0] == name and m[1] in offsets)]

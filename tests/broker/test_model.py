@@ -114,12 +114,14 @@ class Lives(RuleBasedStateMachine):
     @rule(client=CLIENTS, filter_=FILTERS)
     def subscribe(self, client: str, filter_: str) -> None:
         self.clean = False
+        self.model.look(self.existing())
         self.broker.subscribe(client, filter_)
         self.model.subscribe(client, filter_)
 
     @rule(client=CLIENTS, filter_=FILTERS)
     def subscribe_to_the_earliest(self, client: str, filter_: str) -> None:
         self.clean = False
+        self.model.look(self.existing())
         firsts = {name: self.broker.topics[name].first for name in self.existing()}
         self.broker.subscribe(client, filter_, earliest=True)
         self.model.subscribe(client, filter_, firsts)
@@ -256,7 +258,6 @@ class Lives(RuleBasedStateMachine):
             first = self.broker.topic(name).first
             assert first == self.model.first(name) or (not settled and first < self.model.first(name))
         if settled:
-            self.model.look(self.existing())
             assert self.existing() == self.model.topics
 
     async def settle(self) -> None:
@@ -295,7 +296,6 @@ class Lives(RuleBasedStateMachine):
         if not hasattr(self, "broker") or not self.clean:
             return
         # What nobody subscribes to goes soon.
-        self.model.look(self.existing())
         wanted = set(filter(self.model.subscribed, self.model.topics))
         assert set(filter(self.model.subscribed, self.existing())) == wanted
         for name in wanted:
