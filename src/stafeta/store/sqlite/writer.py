@@ -257,6 +257,9 @@ def _encoded(batch: Batch) -> tuple[dict[str, Any], Any]:
     if not isinstance(batch, ColumnBatch):
         assert isinstance(batch, RowBatch)
         (constants, _), body = encode_rows(batch.rows)
+        latest = max(row[TIME] for row in batch.rows)
+        if latest:  # they have times of their own
+            constants["latest"] = latest
         return constants, body
     (constants, _), body = encode_columns(batch)
     if "time" not in constants:
