@@ -18,6 +18,7 @@ import pytest
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
 from stafeta.doors.flight.decode_batches import take
+from stafeta.message import RowBatch
 from stafeta.store.port import CommitRecord
 from stafeta.store.sqlite import SqliteStore, segments, store, sweeper
 from tests.broker.stores import shrink
@@ -92,7 +93,11 @@ def seen(broker: Broker) -> Seen:
         },
         dict(broker.staging._done),
         {producer: dict(records) for producer, records in broker.staging._committed.items()},
-        {key: [(one.part, one.topic, one.rows) for one in records] for key, records in staged if records},
+        {
+            key: [(one.part, topic, rows) for one in records for topic, rows in one.runs]
+            for key, records in staged
+            if records
+        },
         broker.registry._client_id,
         broker.commits.position,
     )
@@ -282,12 +287,22 @@ class Life:
 
     def stage(self) -> None:
         name, payloads, part = self.name(), self.some(), self.random.choice("xy")
-        counter = self._transaction
-        if self.random.random() < 0.5:
+        counter, together = self._transaction, [(name, payloads)]
+        way = self.random.randrange(3)
+        if way == 0:
             self.broker.staging.stage("query", counter, part, name, [(3, one) for one in payloads])
-        else:
+        elif way == 1:
             self.broker.staging.stage_batch("query", counter, part, name, columns(name, payloads))
-        self.world.staged.setdefault(("query", counter), []).append((part, name, payloads))
+        else:
+            together = [*({name: payloads} | {self.name(): self.some() for _ in range(2)}).items()]
+            batches = [
+                RowBatch(topic, 0, [(at, 0, "query", "", 3, None, one) for at, one in enumerate(some)])
+                for topic, some in together
+            ]
+            self.broker.staging.stage_apart("query", counter, part, batches)
+        self.world.staged.setdefault(("query", counter), []).extend(
+            (part, topic, some) for topic, some in together
+        )
 
     def commit(self) -> None:
         staged = self.world.staged.get(("query", self._transaction))

@@ -55,7 +55,7 @@ def test_what_a_job_wrote_down_stays_whole(tmp_path: Path) -> None:
             assert marks.get("written", 0) <= told["number"] <= marks["begun"]
 
 
-def test_files_that_others_wrote_stay_once_they_are_kept(tmp_path: Path) -> None:
+def test_files_that_others_wrote_stay_once_they_are_synced(tmp_path: Path) -> None:
     """As Spark's, which it does not sync; they may be removed meanwhile."""
     recorder = Recorder(tmp_path)
     folder = tmp_path / "windows" / "7"
@@ -64,7 +64,7 @@ def test_files_that_others_wrote_stay_once_they_are_kept(tmp_path: Path) -> None
         os.mkdir(folder)
         for name in ("part-0", "part-1"):
             write(folder / name, name.encode() * 400)
-        checkpoint_files.keep(str(folder))
+        disk.Tree(folder).sync()
         recorder.mark("kept", 1)
     recorder.check()
     for marks, left in states(recorder.events, Random(2)):

@@ -300,7 +300,7 @@ async def check_staged(broker: Broker, world: World) -> None:
     for key, records in list(broker.staging._staged.items()):
         if not records:
             continue
-        staged = world.staged[key][: len(records)]
+        staged = world.staged[key][: sum(len(one.runs) for one in records)]
         parts = list(dict.fromkeys(part for part, _, _ in staged))
         before = {name: topic.next for name, topic in broker.topics.items()}
         await broker.staging.verify(*key)

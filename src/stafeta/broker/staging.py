@@ -15,7 +15,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from stafeta.broker.producer import repeated_of
@@ -23,13 +23,14 @@ from stafeta.broker.topic import Topic
 from stafeta.errors import InvalidRequest, LimitReached, NotStaged, TakenOver
 from stafeta.message import ROW, Batch, Row, RowBatch
 from stafeta.names import check_name, check_producer
-from stafeta.store.port import CommitRecord, Promotion, Snapshot, StagedRecord
+from stafeta.store.port import CommitRecord, Promotion, Snapshot, StagedRecord, topics_of
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
 
 EXPIRY = 24 * 3600 * 1_000_000  # microseconds
 PIECE = 4 << 20  # bytes of payload put aside as one
+MIXED = 1 << 20  # the same of several topics: more would make one that has little in it dear to read
 VERIFIED = 1000  # that are looked at together before they are committed, if they are small
 LABELS = 1000  # of a producer's last transactions that are kept
 
@@ -61,8 +62,8 @@ class Staging:
         self._last = snapshot.last_staged
         for record in snapshot.staged:
             self._staged.setdefault((record.producer, record.counter), []).append(record)
-            for topic in (record.topic, None):
-                self._rows[record.producer, record.counter][record.part, topic] += record.rows
+            for topic, rows in [*record.runs, (None, record.rows)]:
+                self._rows[record.producer, record.counter][record.part, topic] += rows
 
     def begin(self, producer: str) -> tuple[int, int]:
         """Begin the transaction after the last that was committed, and drop what was staged for it before. Its counter,
@@ -160,9 +161,15 @@ class Staging:
                     f"The messages from {sequence} on are in part {part!r} already, but not all: what is of several "
                     "topics is staged again as it was."
                 )
-        for batch in batches:
-            for piece in batch.parts(PIECE):
-                self._put_aside(staged, producer, counter, part, batch.topic, piece)
+        for some in _together(batches):
+            if len(some) == 1:
+                pieces: Sequence[Batch] = some[0].parts(PIECE)
+            else:
+                of_all = enumerate([row for one in some for row in one.rows])
+                topic = topics_of((one.topic, one.count) for one in some)
+                pieces = [RowBatch(topic, 0, [(at, *row[1:]) for at, row in of_all])]
+            for piece in pieces:
+                self._put_aside(staged, producer, counter, part, piece.topic, piece)
         return self._broker.commit()
 
     def _put_aside(
@@ -173,8 +180,9 @@ class Staging:
         record = StagedRecord(self._last, producer, counter, part, topic, batch.count, batch.size, now)
         staged.append(record)
         rows = self._rows[producer, counter]
-        rows[part, topic] += batch.count
-        rows[part, None] += batch.count
+        added = [*record.runs, (None, batch.count)]
+        for name, count in added:
+            rows[part, name] += count
         pending = self._broker.commits.pending
         pending.group.staged.append((record, batch))
         pending.size += batch.size + ROW * batch.count
@@ -184,8 +192,8 @@ class Staging:
                 staged.pop()
             else:
                 staged.remove(record)
-            rows[part, topic] -= batch.count
-            rows[part, None] -= batch.count
+            for name, count in added:
+                rows[part, name] -= count
 
         pending.undo.append(undo)
 
@@ -219,10 +227,11 @@ class Staging:
             staged = self._staged.get((producer, counter), [])
             wanted = self._wanted(producer, counter, staged, parts)
             # All of them first: one that cannot be made must leave nothing promoted.
-            topics = {name: self._made(name) for name in {r.topic for r in staged if r.part in wanted}}
+            named = {name for record in staged if record.part in wanted for name, _ in record.runs}
+            topics = {name: self._made(name) for name in named}
             for record in sorted(staged, key=lambda record: wanted.get(record.part, 0)):
                 if record.part in wanted:
-                    self._promote(topics[record.topic], record)
+                    self._promote(topics, record)
                 else:
                     self._broker.commits.pending.group.unstaged.append(record.id)
             expires = 0 if forget_after is None else self._broker.now() + forget_after
@@ -308,13 +317,14 @@ class Staging:
         self._broker.collector.dirty.add(topic)  # it goes again, where nothing comes of it
         return topic
 
-    def _promote(self, topic: Topic, record: StagedRecord) -> None:
-        commits = self._broker.commits
-        promotion = Promotion(
-            record.id, topic.id, topic.next, record.rows, commits.position, self._broker.now()
-        )
-        commits.pending.append_whole(topic, promotion, record.rows)
-        commits.position += record.rows
+    def _promote(self, topics: Mapping[str, Topic], record: StagedRecord) -> None:
+        commits, now, row = self._broker.commits, self._broker.now(), 0
+        for name, rows in record.runs:
+            topic = topics[name]
+            promotion = Promotion(record.id, topic.id, topic.next, rows, commits.position, now, row)
+            commits.pending.append_whole(topic, promotion, rows)
+            commits.position += rows
+            row += rows
 
     def _finish(self, producer: str, counter: int, record: CommitRecord) -> None:
         pending = self._broker.commits.pending
@@ -381,6 +391,20 @@ class Staging:
             self._rows[key] = rows
 
         pending.undo.append(undo)
+
+
+def _together(batches: Iterable[RowBatch]) -> Iterator[list[RowBatch]]:
+    """The batches in portions that are put aside as one."""
+    some: list[RowBatch] = []
+    size = 0
+    for batch in batches:
+        if some and size + batch.size > MIXED:
+            yield some
+            some, size = [], 0
+        some.append(batch)
+        size += batch.size
+    if some:
+        yield some
 
 
 def _put_back(known: dict[str, _V], key: str, value: _V | None) -> None:

@@ -103,13 +103,6 @@ def write_once(folder: str, name: str, what: dict[str, Any]) -> None:
     disk.sync(local)
 
 
-def keep(folder: str) -> None:
-    """What was written below a folder stays: for what is about to be named in one of these files."""
-    local = disk.folder_of(folder)
-    if local is not None:
-        disk.Tree(local).sync()
-
-
 def fresh(folder: str, keep: str) -> str:
     """A new folder in this one, for a checkpoint that begins anew. All others in it go, but for one."""
     from pyarrow import fs

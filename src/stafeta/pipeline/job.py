@@ -5,7 +5,7 @@
 2. What a job computes is a pure function of DataFrames beside it, which needs no broker to be tested.
 3. Through Spark Connect the functions of `foreachBatch` run in the server's Python: they take plain values with them,
    never a session, a `Context` or a lock.
-4. Jobs do not read what jobs write: `without_own_topics` leaves it out.
+4. Jobs do not read what jobs write: `without_own_topics` and `is_own_topic` leave it out.
 """
 
 import logging
@@ -17,7 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 from stafeta.errors import ConfigError, InvalidName
-from stafeta.names import FLIGHT_PREFIX, MAX_BYTES, MAX_LEVELS, check_filter, check_name, filters_of
+from stafeta.names import FLIGHT_PREFIX, check_filter, check_name, filters_of
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.spark_log import recover
 
@@ -167,11 +167,6 @@ def is_own_topic(name: str) -> bool:
 def without_own_topics(frame: "DataFrame") -> "DataFrame":
     """The rows of a frame of messages that no job has written."""
     return frame.where(f"NOT topic RLIKE '^({'|'.join(OWN)})(/|$)'")
-
-
-def with_valid_topic(frame: "DataFrame") -> "DataFrame":
-    """The rows of a frame whose topic a broker takes: names that jobs put something before may have become too long."""
-    return frame.where(f"octet_length(topic) <= {MAX_BYTES} AND size(split(topic, '/')) <= {MAX_LEVELS}")
 
 
 Starting: TypeAlias = "Callable[[Context], StreamingQuery | Sequence[StreamingQuery] | None]"

@@ -64,10 +64,22 @@ class StagedRecord(NamedTuple):
     producer: str
     counter: int
     part: str
-    topic: str
+    topic: str  # or several, as `topics_of` writes them
     rows: int
     size: int
     time: int
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """The topics, each with the number of its rows, in the order of the rows."""
+        if " " not in self.topic:  # which no name has
+            return [(self.topic, self.rows)]
+        return [(name, int(rows)) for name, rows in (line.split(" ") for line in self.topic.split("\n"))]
+
+
+def topics_of(runs: Iterable[tuple[str, int]]) -> str:
+    """Topics and numbers of rows as a `StagedRecord` has them."""
+    return "\n".join(f"{name} {rows}" for name, rows in runs)
 
 
 class CommitRecord(NamedTuple):
@@ -78,7 +90,8 @@ class CommitRecord(NamedTuple):
 
 
 class Promotion(NamedTuple):
-    """A staged batch that takes its place in the log."""
+    """A staged batch that takes its place in the log; of one with several topics, the rows of one of them. Such stand
+    one after the other."""
 
     staged: int
     topic: int
@@ -86,6 +99,8 @@ class Promotion(NamedTuple):
     rows: int
     position: int
     time: int
+    row: int = 0
+    """The first of these rows among those of the batch."""
 
 
 @dataclass(slots=True)

@@ -139,7 +139,9 @@ class MemoryStore:
                 None,
                 payload,
             )
-            for at, (_, time, _, source, kind, _, payload) in enumerate(_as_rows(batch).rows)
+            for at, (_, time, _, source, kind, _, payload) in enumerate(
+                _as_rows(batch).rows[promotion.row : promotion.row + promotion.rows]
+            )
         ]
         return Append(promotion.topic, RowBatch(batch.topic, promotion.base, rows))
 

@@ -135,3 +135,22 @@ def test_times_that_are_out_of_order_are_ranges_of_offsets_still(
         ticket = {"topic": topic, "from_time": microseconds(at(low)), "to_time": microseconds(at(high))}
         expected = every[first_not_older(low) : first_not_older(high)]
         assert peer.texts(ticket) == [f"{minute}" for minute in expected]
+
+
+def test_what_was_staged_with_times_of_its_own_is_found_by_them(peer: Peer, topic: str, name: str) -> None:
+    """Of one topic, and of several that came together."""
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=30)
+    counter = peer.act("begin", producer=name)["counter"]
+    said = {"stage": {"producer": name, "counter": counter, "part": "p"}}
+    topics = [f"{topic}/{below}" for below in "aba"]
+    times = pa.array([at(1), at(2), later], pa.timestamp("us", "UTC"))
+    peer.put(said, rows_of(["1", "2", "later"], timestamp=times, topic=pa.array(topics)))
+    peer.put({"topic": f"{topic}/c", **said}, rows_of(["1", "2", "later"], timestamp=times))
+    assert peer.act("commit", producer=name, counter=counter)["committed"]
+    for below, minutes in (("a", [at(1)]), ("b", [at(2)]), ("c", [at(1), at(2)])):
+        ticket = {"topic": f"{topic}/{below}"}
+        assert column(peer.get(ticket | {"to_time": at(3).isoformat()}), "timestamp") == minutes
+        found = column(
+            peer.get(ticket | {"from_time": (later - timedelta(minutes=5)).isoformat()}), "timestamp"
+        )
+        assert found == ([] if below == "b" else [later])

@@ -4,8 +4,8 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from itertools import groupby
-from operator import itemgetter
+from itertools import accumulate, groupby
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
@@ -14,7 +14,7 @@ from stafeta.columns import ColumnBatch, joined
 from stafeta.errors import StoreConflict, StoreDamaged
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.blocks import HeaderColumns, Run, checksum, encode_columns, encode_rows, make_header
-from stafeta.store.port import Append, CursorChange, Group, Promotion
+from stafeta.store.port import Append, CursorChange, Group, Promotion, StagedRecord
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.forgotten import Forgotten
@@ -40,6 +40,10 @@ class Made(NamedTuple):
     runs: list[Run]
     body: Any  # a buffer, or the `BodyLocation` of one that was put away before
     body_checksum: int
+
+
+class Promotions(list[Promotion]):
+    """All of a staged batch."""
 
 
 class Writer:
@@ -122,7 +126,7 @@ class Writer:
         block = self.last_block
         for portion in _portions(group.appends):
             block += 1
-            if isinstance(portion, Promotion):
+            if isinstance(portion, Promotions):
                 yield self._promoted(block, portion, ends)
             elif isinstance(portion, tuple):
                 yield self._of_columns(block, *portion, ends)
@@ -160,21 +164,29 @@ class Writer:
         ends[topic] = (base + rows, total + size, max(latest, time))
         return Run(topic, base, rows, block, 0, max(latest, time), total + size)
 
-    def _promoted(self, block: int, promotion: Promotion, ends: Ends) -> Made:
-        row = self._connection.execute(schema.GET_STAGED, (promotion.staged,)).fetchone()
+    def _promoted(self, block: int, promotions: "Promotions", ends: Ends) -> Made:
+        first, staged = promotions[0], promotions[0].staged
+        row = self._connection.execute(schema.GET_STAGED, (staged,)).fetchone()
         found = None if row is None else opened("staged", row)
         if found is None:
-            raise StoreDamaged(f"Staged batch {promotion.staged} is not in the store any more, or damaged.")
+            raise StoreDamaged(f"Staged batch {staged} is not in the store any more, or damaged.")
         _, producer, _, _, _, count, size, _, constants, segment, body_checksum = found
-        (content,) = self._connection.execute(schema.GET_STAGED_BODY, (promotion.staged,)).fetchone()
+        (content,) = self._connection.execute(schema.GET_STAGED_BODY, (staged,)).fetchone()
         columns = HeaderColumns(orjson.loads(constants), {})
-        latest = columns.constants.pop("latest", promotion.time)
-        columns.constants.update(position=promotion.position, producer=producer, counter=None)
+        sizes = columns.constants.pop("sizes", [size])
+        latest = columns.constants.pop("latest", 0)
+        times = latest if isinstance(latest, list) else [latest]
+        columns.constants.update(position=first.position, producer=producer, counter=None)
         if columns.constants.get("time") == 0:
-            columns.constants["time"] = promotion.time
-        run = self._run(block, promotion.topic, promotion.base, count, latest, size, ends)
-        self._connection.execute(schema.DROP_STAGED, (promotion.staged,))
-        return Made(block, count, columns, [run], BodyLocation(segment, content), body_checksum)
+            columns.constants["time"] = first.time
+        runs = [
+            self._run(block, one.topic, one.base, one.rows, time or one.time, bytes_, ends)._replace(
+                row=one.row
+            )
+            for one, time, bytes_ in zip(promotions, times, sizes, strict=True)
+        ]
+        self._connection.execute(schema.DROP_STAGED, (staged,))
+        return Made(block, count, columns, runs, BodyLocation(segment, content), body_checksum)
 
     def _insert(self, blocks: list[Made]) -> None:
         bodies = iter(
@@ -190,7 +202,7 @@ class Writer:
             self.written += len(content) + len(header) + 4096
 
     def _stage(self, group: Group) -> None:
-        made = [_encoded(batch) for _, batch in group.staged]
+        made = [_encoded(record, batch) for record, batch in group.staged]
         bodies = self._segments.put([body for _, body in made])
         for (staged, _), (constants, whole), (segment, content) in zip(
             group.staged, made, bodies, strict=True
@@ -252,11 +264,20 @@ class Writer:
         self.written += 4096 * len(cursors) + 64 * len(ranges)
 
 
-def _encoded(batch: Batch) -> tuple[dict[str, Any], Any]:
+def _encoded(record: StagedRecord, batch: Batch) -> tuple[dict[str, Any], Any]:
     """The constants and the body of a batch that is put aside."""
     if not isinstance(batch, ColumnBatch):
         assert isinstance(batch, RowBatch)
         (constants, _), body = encode_rows(batch.rows)
+        runs = record.runs
+        ends = [*accumulate(rows for _, rows in runs)]
+        parts = [batch.rows[end - rows : end] for (_, rows), end in zip(runs, ends, strict=True)]
+        latest = [max(row[TIME] for row in part) for part in parts]
+        if any(latest):  # they have times of their own
+            constants["latest"] = latest
+        if len(runs) > 1:
+            constants["latest"] = latest
+            constants["sizes"] = [sum(len(row[PAYLOAD]) for row in part) for part in parts]
         return constants, body
     (constants, _), body = encode_columns(batch)
     if "time" not in constants:
@@ -270,11 +291,14 @@ def _conflict(topic: int, end: int, base: int) -> StoreConflict:
     )
 
 
-def _portions(appends: Iterable[Append | Promotion]) -> Iterator[list[RowsPiece] | ColumnsPiece | Promotion]:
+def _portions(
+    appends: Iterable[Append | Promotion],
+) -> Iterator["list[RowsPiece] | ColumnsPiece | Promotions"]:
     """Split what is appended into blocks of a bounded size."""
     for form, alike in groupby(appends, _form):
         if form is Promotion:
-            yield from cast("Iterable[Promotion]", alike)
+            for _, one in groupby(cast("Iterable[Promotion]", alike), attrgetter("staged")):
+                yield Promotions(one)
         elif form is RowBatch:
             yield from _row_pieces(cast("Iterable[tuple[int, RowBatch]]", alike))
         else:
