@@ -161,6 +161,9 @@ MIGRATIONS = [
     -- From this version on a filter has no cursor on a topic to which nothing came since it subscribed. One that begins
     -- with the earliest has a start below 0 until it has a cursor on each topic that held something.
     """,
+    """
+    -- From this version on a staged batch may be of several topics, whose names and numbers of rows are its topic.
+    """,
 ]
 
 # --- at start-up
