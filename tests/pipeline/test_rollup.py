@@ -202,6 +202,21 @@ def test_windows_are_on_the_disk_before_anybody_relies_on_them(
     assert str(place) in synced, "and then its name"
 
 
+def test_while_nothing_changes_nothing_is_written_again(hand: Hand, broker: BrokerProcess) -> None:
+    """Windows of many topics may be open for a day."""
+    hand.roll(0, ("a", 1), ("b", 30), ("a", 31))
+    files = []
+    for number in range(4):
+        if number:
+            hand.roll(number)
+        (file,) = (Path(hand.rollup.folder) / str(number)).glob("*.arrow")
+        files.append((file.name, file.stat().st_ino))
+    assert files[0] != files[1] == files[2] == files[3], "the first had a window that is closed"
+    hand.roll(4, ("a", 45), ("b", 46))
+    windows = [("rollup/10s/a", at(0), 1), ("rollup/10s/a", at(30), 1), ("rollup/10s/b", at(30), 1)]
+    assert in_lake(hand.lake) == in_topics(broker) == windows
+
+
 def test_windows_that_are_missing_are_told(hand: Hand) -> None:
     hand.roll(0, ("a", 1))
     shutil.rmtree(Path(hand.rollup.folder) / "0")

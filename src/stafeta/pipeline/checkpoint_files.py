@@ -103,6 +103,18 @@ def write_once(folder: str, name: str, what: dict[str, Any]) -> None:
     disk.sync(local)
 
 
+def link_content(folder: str, name: str, other: str) -> bool:
+    """Gives a file the same name in another folder, too, without writing it again; false where that cannot be."""
+    local, target = disk.folder_of(folder), disk.folder_of(other)
+    if local is None or target is None:
+        return False
+    try:
+        disk.link(local / name, target / name)
+    except OSError:  # a file system without links
+        return False
+    return True
+
+
 def fresh(folder: str, keep: str) -> str:
     """A new folder in this one, for a checkpoint that begins anew. All others in it go, but for one."""
     from pyarrow import fs

@@ -50,6 +50,15 @@ def write(path: Path, data: bytes, draft: str) -> None:
     sync(path.parent)
 
 
+def link(path: Path, other: Path) -> None:
+    """Gives a file, which is on the disk, another name; when this returns, that stays."""
+    os.makedirs(other.parent, exist_ok=True)
+    settle(other.parent)
+    with suppress(FileExistsError):
+        os.link(path, other)
+    sync(other.parent)
+
+
 def settle(folder: Path) -> None:
     """The names of a folder and of those above it stay, whoever made them."""
     known = (folder, os.stat(folder).st_ino)

@@ -131,8 +131,12 @@ class Rolling:
         after = advanced(state, Windows.joined(parts), delay=rollup.delay, now=now, idle=idle)
         # Windows of a size that is not wanted any more are still open.
         sizes = sorted({*before["sizes"], *rollup.sizes})
-        folder, name = f"{rollup.folder}/{number}", f"{uuid.uuid4().hex}.arrow"
-        checkpoint_files.write_content(folder, name, Windows.pack_all([after.open, after.closed]))
+        folder = f"{rollup.folder}/{number}"
+        unchanged = not parts and not before.get(CLOSED) and not len(after.closed)
+        name = self._kept(number, before.get("file")) if unchanged else None
+        if name is None:
+            name = f"{uuid.uuid4().hex}.arrow"
+            checkpoint_files.write_content(folder, name, Windows.pack_all([after.open, after.closed]))
         done = {
             "file": name,
             "sizes": sizes,
@@ -150,6 +154,15 @@ class Rolling:
         checkpoint_files.write(rollup.folder, _DONE, done)
         self._open = number, after.open
         return done, after.closed
+
+    def _kept(self, number: int, file: str | None) -> str | None:
+        """The file of the micro-batch before, where it can be that of this one, too: nothing has changed."""
+        folders = (f"{self._rollup.folder}/{one}" for one in (number - 1, number))
+        return (
+            file
+            if file is not None and checkpoint_files.link_content(next(folders), file, next(folders))
+            else None
+        )
 
     def _before(self, number: int) -> dict[str, Any]:
         if number == 0:
