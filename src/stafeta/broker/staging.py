@@ -114,14 +114,9 @@ class Staging:
         """The same for messages that came together. Their times, where they have none yet, are 0.
 
         `sequence` numbers the first of them within the part and topic, so that one staged again is recognised."""
-        check_producer(producer)
-        check_name(topic)
-        self._broker.check_writable(topic)
-        self._broker.check_longest(batch)
-        self._check_attempt(producer, counter, attempt)
-        if self.is_done(producer, counter):
+        staged = self._open(producer, counter, attempt, [(topic, batch)])
+        if staged is None:
             return self._broker.commit()
-        staged = self._staged.setdefault((producer, counter), [])
         if sequence is not None:
             known = self._rows[producer, counter][part, topic]
             repeated = repeated_of(known, sequence, batch.count)
@@ -142,15 +137,9 @@ class Staging:
         """The same for messages of several topics that came together: all of them, or none.
 
         `sequence` numbers the first of them within all of the part."""
-        check_producer(producer)
-        for batch in batches:
-            check_name(batch.topic)
-            self._broker.check_writable(batch.topic)
-            self._broker.check_longest(batch)
-        self._check_attempt(producer, counter, attempt)
-        if self.is_done(producer, counter):
+        staged = self._open(producer, counter, attempt, [(batch.topic, batch) for batch in batches])
+        if staged is None:
             return self._broker.commit()
-        staged = self._staged.setdefault((producer, counter), [])
         if sequence is not None:
             rows = sum(batch.count for batch in batches)
             repeated = repeated_of(self._rows[producer, counter][part, None], sequence, rows)
@@ -171,6 +160,18 @@ class Staging:
             for piece in pieces:
                 self._put_aside(staged, producer, counter, part, piece.topic, piece)
         return self._broker.commit()
+
+    def _open(
+        self, producer: str, counter: int, attempt: int | None, batches: Iterable[tuple[str, Batch]]
+    ) -> list[StagedRecord] | None:
+        """What is staged of the transaction, to which these may be added; None where it is committed."""
+        check_producer(producer)
+        for topic, batch in batches:
+            check_name(topic)
+            self._broker.check_writable(topic)
+            self._broker.check_longest(batch)
+        self._check_attempt(producer, counter, attempt)
+        return None if self.is_done(producer, counter) else self._staged.setdefault((producer, counter), [])
 
     def _put_aside(
         self, staged: list[StagedRecord], producer: str, counter: int, part: str, topic: str, batch: Batch
