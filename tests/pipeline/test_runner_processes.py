@@ -136,6 +136,7 @@ def check_questions(questions: Questions, folder: Path) -> None:
     assert (told.returncode, told.stdout) == (exits.OK, '{"n":1}\n'), told.stderr
     audit = questions.ask("pipeline", "run", "audit")
     assert audit.returncode == exits.OK, audit.stderr
+    assert "Starting Spark" not in audit.stderr
     status = json.loads(questions.ask("pipeline", "status", "--json").stdout.splitlines()[-1])
     known = json.loads(file.read_text())
     assert status["connect"] == f"sc://localhost:{known['port']}"

@@ -47,7 +47,6 @@ def run(
     if not options.verbose:
         logging.disable()  # what is to be known comes in reports; PySpark would print the rest as JSON
     screen = Screen(found)
-    screen.say(f"Starting Spark for {', '.join(names)}.")
     streams = not all(job.batch for job in found)
     spark = endpoint.session_for_questions(
         config,
@@ -57,6 +56,7 @@ def run(
         name=f"stafeta {' '.join(names)}",
         settings=settings,
         verbose=options.verbose,
+        starting=lambda: screen.say(f"Starting Spark for {', '.join(names)}."),
     )
     runner = Runner(spark, config, found, once=options.once, arguments=arguments, tell=screen.tell)
     with _signals(runner) as caught:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from stafeta.cli.configured import add_configuration, add_own, add_spark, configuration, spark_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from stafeta.cli.interrupts import Interrupts
     from stafeta.cli.sql_output import Output
@@ -87,8 +87,12 @@ def _converse(options: argparse.Namespace, config: "Config") -> int:
     if options.parquet:
         raise ConfigError("--parquet goes with a statement: its result is what is written.")
     output = _output(options)
-    tell("'help' lists what there is.")
-    with _queries(options, config) as (queries, interrupts):
+
+    def starting() -> None:
+        tell(f"Starting Spark on {options.remote or options.master or 'this machine'}.")
+
+    with _queries(options, config, starting) as (queries, interrupts):
+        tell("'help' lists what there is.")
         folder = connection.state_folder(argparse.Namespace(client="default", state=None))
         shell = sql_shell.Shell(queries, output, _limit(options), interrupts)
         shell.run(folder / "sql-history", lambda done, seconds: report(options, done, seconds))
@@ -96,7 +100,9 @@ def _converse(options: argparse.Namespace, config: "Config") -> int:
 
 
 @contextmanager
-def _queries(options: argparse.Namespace, config: "Config") -> "Iterator[tuple[Queries, Interrupts]]":
+def _queries(
+    options: argparse.Namespace, config: "Config", starting: "Callable[[], None]" = lambda: None
+) -> "Iterator[tuple[Queries, Interrupts]]":
     """A Spark session for statements, and Ctrl-C in its hands."""
     from stafeta.cli.interrupts import Interrupts
     from stafeta.cli.sql_queries import Queries
@@ -111,6 +117,7 @@ def _queries(options: argparse.Namespace, config: "Config") -> "Iterator[tuple[Q
         name="stafeta sql",
         settings=spark_settings(options),
         verbose=options.verbose,
+        starting=starting,
     )
     try:
         with Interrupts() as interrupts:

@@ -25,7 +25,7 @@ from stafeta.pipeline.runner.queries import is_local
 from stafeta.pipeline.session import session
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -89,13 +89,15 @@ def session_for_questions(
     name: str = "stafeta",
     settings: "Mapping[str, str] | None" = None,
     verbose: bool = False,
+    starting: "Callable[[], None]" = lambda: None,
 ) -> "SparkSession":
     """A session in the Spark of a pipeline that runs, if there is one and nothing else is asked for; otherwise one of
-    its own."""
+    its own, which takes a while: `starting` is called before."""
     address = None if own or master or remote or settings else found(config)
     if address is not None:
         with suppress(ConfigError):  # it has just ended
             return session(config, remote=address, verbose=verbose)
+    starting()
     return session(config, master=master, remote=remote, name=name, settings=settings, verbose=verbose)
 
 
