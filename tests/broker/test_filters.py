@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stafeta.broker import Broker, Limits, portions
+from stafeta.errors import LimitReached
 from stafeta.examination import examine
 from stafeta.store.sqlite.folder import DATABASE
 from stafeta.testing.memory import MemoryStore
@@ -69,6 +70,41 @@ def test_a_device_that_comes_back_gets_what_comes_then() -> None:
     run(work())
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_one_that_becomes_durable_has_cursors_only_where_something_waits(
+    failing: bool, tmp_path: Path
+) -> None:
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        broker = await Broker.open(store)
+        consumer = broker.consumer("c")
+        subscription = consumer.subscribe("#", durable=False, persistent=True)
+        await publish(broker, "a=1", "b=1")
+        assert await received(consumer) == ["a=1", "b=1"]
+        await publish(broker, "c=1")
+        if failing:
+            consumer.subscribe("#", durable=True, persistent=True)
+            await fail(broker, store)
+            assert not subscription.durable
+            await publish(broker, "a=2")
+            assert await received(consumer) == ["c=1", "a=2"]
+            await publish(broker, "c=2")
+        consumer.subscribe("#", durable=True, persistent=True)
+        assert [topic.name for topic in subscription.cursors] == ["c"]
+        await broker.commit()
+        await publish(broker, "b=3", "b=4")
+        await broker.collector.collect()
+        store.crash()
+        broker = await Broker.open(FailingSqlite(tmp_path))
+        consumer = broker.consumer("c")
+        consumer.resume()
+        assert await received(consumer) == ["c=2" if failing else "c=1", "b=3", "b=4"]
+        await broker.close()
+        assert_sound(tmp_path)
+
+    run(work())
+
+
 def test_a_change_that_fails_leaves_a_filter_its_place_also_if_its_client_came_back() -> None:
     async def work() -> None:
         store = FailingMemory()
@@ -82,6 +118,30 @@ def test_a_change_that_fails_leaves_a_filter_its_place_also_if_its_client_came_b
         await fail(broker, store)
         subscription = broker.subscription("c", "#")
         assert interleaved(await broker.fetch(subscription, list(subscription.cursors), 1 << 20)) == ["t=1"]
+
+    run(work())
+
+
+def test_filters_that_have_ended_count_until_their_topics_are_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "PORTION", 1)
+
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore(), Limits(max_subscriptions=5))
+        broker.subscribe("other", "#")
+        await publish(broker, *[f"t/{number}=1" for number in range(50)])
+        for _ in range(4):
+            broker.subscribe("c", "#", durable=False)
+            broker.unsubscribe("c", "#")
+        with pytest.raises(
+            LimitReached, match=r"1 subscriptions, and 4 that begin or end.*max_subscriptions"
+        ):
+            broker.subscribe("c", "#", durable=False)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        broker.subscribe("c", "#", durable=False)
+        await broker.close()
 
     run(work())
 

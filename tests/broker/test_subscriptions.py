@@ -18,7 +18,7 @@ def held(broker: Broker, name: str) -> int:
     return topic.visible - topic.first
 
 
-async def fail(broker: Broker, store: FailingMemory) -> None:
+async def fail(broker: Broker, store: FailingMemory | FailingSqlite) -> None:
     store.fails = True
     with pytest.raises(StoreError):
         await broker.commit()

@@ -107,7 +107,9 @@ class Pending:
 
     def keep(self, subscription: Subscription, topic: Topic, cursor: Cursor) -> None:
         """The cursor is to be stored from now on."""
-        self.cursors[subscription, topic] = ChangedCursor(cursor, dict(cursor.above), whole=True)
+        self.cursors[subscription, topic] = ChangedCursor(
+            cursor, dict(cursor.above) if cursor.gaps else {}, whole=True
+        )
 
     def seal(self) -> Group:
         group = self.group

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
@@ -26,14 +26,21 @@ async def in_portions(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 class Portions:
-    """Work on topics, several pieces of it in turn, a portion each. A step of it looks at one topic at most."""
+    """Work on topics, several pieces of it in turn, a portion each. A step of it looks at one topic at most.
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    `later` is given the next turn: it calls it soon, or as soon as what was changed before is out of the way.
+    """
+
+    def __init__(self, later: Callable[[Callable[[], None]], object]) -> None:
+        self._later = later
         self._work: deque[Iterator[object]] = deque()
         self._left = PORTION  # steps, in this turn
-        self._next: asyncio.Handle | None = None  # the next turn
+        self._waiting = False  # for the next turn
         self._working = False
+
+    def __len__(self) -> int:
+        """How many pieces are not done."""
+        return len(self._work)
 
     def do(self, steps: Iterator[object]) -> None:
         """As much as this turn has left is done at once."""
@@ -41,23 +48,29 @@ class Portions:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._next is None:
-            self._next = self._loop.call_soon(self._turn)
-        while self._work and self._left > 0 and not self._working:
-            self._working = True  # a step may have more to be done
-            try:
-                left = self._left
-                taken = sum(1 for _ in islice(self._work[0], left))
-                self._left -= max(taken, 1)  # also what has no steps is some work
-                if taken < left:
-                    self._work.popleft()
-                else:
-                    self._work.rotate(-1)  # who has little to do does not wait for all of who has much
-            finally:
-                self._working = False
+        try:
+            while self._work and self._left > 0 and not self._working:
+                self._portion()
+        finally:
+            if not self._waiting:
+                self._waiting = True
+                self._later(self._turn)
+
+    def _portion(self) -> None:
+        self._working = True  # a step may have more to be done
+        try:
+            left = self._left
+            taken = sum(1 for _ in islice(self._work[0], left))
+            self._left -= max(taken, 1)  # also what has no steps is some work
+            if taken < left:
+                self._work.popleft()
+            else:
+                self._work.rotate(-1)  # who has little to do does not wait for all of who has much
+        finally:
+            self._working = False
 
     def _turn(self) -> None:
-        self._next = None
+        self._waiting = False
         self._left = PORTION
         if self._work:
             self._go_on()

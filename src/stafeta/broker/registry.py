@@ -28,7 +28,7 @@ class Registry(Directory):
     ) -> None:
         super().__init__(commits, collector, limits, retention)
         self.clients: dict[str, dict[str, Subscription]] = {}  # by client and filter
-        self.portions = Portions()
+        self.portions = Portions(self._next_turn)
         commits.add_wildcard_cursors = self._add_wildcard_cursors
         self._beginning: dict[Subscription, None] = {}  # with the earliest, and are not done with it
         self._last_subscription = 0
@@ -132,9 +132,13 @@ class Registry(Directory):
             raise BrokerClosed("The broker is shutting down.")
         names.check_client(client)
         names.check_filter(filter_)
-        if self.subscriptions >= self.limits.max_subscriptions:
+        coming_and_going = len(
+            self.portions
+        )  # else who subscribes and leaves in a loop makes work without end
+        if self.subscriptions + coming_and_going >= self.limits.max_subscriptions:
             raise LimitReached(
-                f"There are {self.subscriptions} subscriptions, as many as limits.max_subscriptions allows."
+                f"There are {self.subscriptions} subscriptions, and {coming_and_going} that begin or end, as many as "
+                "limits.max_subscriptions allows."
             )
         if not names.is_filter(filter_):
             self.topic_for(filter_, create=True)
@@ -235,11 +239,15 @@ class Registry(Directory):
         before = subscription.durable, subscription.persistent, subscription.start
         cursors = subscription.cursors
         subscription.durable, subscription.persistent = durable, True
+        if durable and subscription.wildcard:  # where nothing waits for it, it gets one with the next message
+            waiting = [(topic, cursor) for topic, cursor in cursors.items() if cursor.floor < topic.next]
+            subscription.cursors = dict(waiting)
+            self.commits.wildcards_changed()
         pending = self.commits.pending
 
         def undo() -> None:
             subscription.durable, subscription.persistent, subscription.start = before
-            if subscription.cursors is not cursors:  # its client has come back since
+            if subscription.cursors is not cursors:  # its client has come back since, or it has fewer
                 subscription.cursors = cursors
                 for topic, cursor in cursors.items():
                     topic.add(subscription, cursor)
@@ -248,7 +256,7 @@ class Registry(Directory):
         pending.undo.append(undo)
         pending.group.subscriptions[subscription.id] = subscription.record()
         pending.group.reset.add(subscription.id)
-        for topic, cursor in cursors.items() if durable else ():
+        for topic, cursor in subscription.cursors.items() if durable else ():
             pending.keep(subscription, topic, cursor)
 
     def _update_presence(self, subscription: Subscription) -> None:
@@ -284,6 +292,17 @@ class Registry(Directory):
             return
         subscription.away = True
         self.portions.do(self._look_at(list(subscription.cursors)))
+
+    def _next_turn(self, callback: Callable[[], None]) -> None:
+        """A group that changes many topics takes its time when it is written: others go into the next."""
+        if self.closed:
+            return  # the rest is done after the next start
+        pending = self.commits.pending
+        if len(pending.topics) < portions.PORTION:
+            asyncio.get_running_loop().call_soon(callback)
+        else:
+            pending.sealed.append(callback)
+            self.commits.commit()
 
     def _look_at(self, topics: Iterable[Topic]) -> Iterator[None]:
         for topic in topics:
