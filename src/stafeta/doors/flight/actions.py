@@ -141,6 +141,15 @@ async def topics(door: "FlightDoor", body: Body) -> list[Result]:
     ]
 
 
+async def check(door: "FlightDoor", body: Body) -> list[Result]:
+    """marks: refused where one is not of this log, or of what it has lost."""
+    marks = body.texts("marks")
+    body.end()
+    for mark in marks:
+        door.broker.check_mark(mark)
+    return [{}]
+
+
 async def stats(door: "FlightDoor", body: Body) -> list[Result]:
     """What the broker is doing."""
     body.end()
@@ -223,6 +232,7 @@ ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Result]]]
         cursors,
         subscriptions,
         topics,
+        check,
         stats,
         sequence,
         begin,
