@@ -199,7 +199,7 @@ async def commit(door: "FlightDoor", body: Body) -> list[Result]:
     forget_after = None if seconds is None else min(seconds, MAX_FORGET) * 1_000_000
     broker = door.broker
     await door.durable()  # what was staged last may not be yet
-    await broker.verify_transaction(producer, counter)
+    await broker.prepare_transaction(producer, counter, parts, attempt)
     done = broker.is_committed(producer, counter)
     broker.commit_transaction(producer, counter, parts, attempt, label, forget_after)
     await door.durable()
