@@ -232,6 +232,26 @@ def test_one_that_begins_with_the_earliest_is_completed_after_a_kill(
     assert_sound(tmp_path)
 
 
+def test_what_is_acknowledged_while_one_begins_with_the_earliest_does_not_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "PORTION", 1)
+
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        broker.subscribe("other", "#")
+        await publish(broker, "a=1", "b=1", "c=1")
+        subscription = broker.subscribe("c", "#", earliest=True)
+        assert len(subscription.cursors) == 1
+        for name in "abc":
+            broker.ack(subscription, broker.topic(name), 1, 2)
+        await broker.begun(subscription)
+        assert not await broker.fetch(subscription, list(subscription.cursors), 1 << 20)
+        await broker.close()
+
+    run(work())
+
+
 def test_one_that_begins_with_the_earliest_and_becomes_live_begins_with_what_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,8 +3,10 @@
 import pytest
 
 from stafeta.broker import Broker, Limits
+from stafeta.broker.portions import PORTION
 from stafeta.errors import InvalidName, InvalidRequest, LimitReached, OutOfSequence, StoreFull
 from stafeta.message import RowBatch
+from stafeta.store.port import Group
 from tests.broker.stores import FailingMemory, run
 
 
@@ -27,6 +29,39 @@ def test_a_transaction_whose_topics_cannot_all_be_made_changes_nothing() -> None
         broker.reconfigure(Limits(), lambda name: None)
         await broker.staging.commit("query", 1)
         assert [broker.topic(topic).visible for topic in ("a", "b", "c")] == [2, 2, 2]
+        await broker.close()
+
+    run(work())
+
+
+class CountingMemory(FailingMemory):
+    """A store that knows how many topics and cursors the largest group had, beside what it promotes."""
+
+    most = 0
+
+    async def commit(self, group: Group) -> None:
+        self.most = max(self.most, len(group.topics), len(group.cursors))
+        await super().commit(group)
+
+
+def test_the_topics_of_a_large_transaction_are_made_in_portions_and_seen_at_once() -> None:
+    async def work() -> None:
+        store = CountingMemory()
+        broker = await Broker.open(store, Limits(max_topics=3 * PORTION))
+        broker.subscribe("c", "#")
+        names = [f"t/{number}" for number in range(2 * PORTION + 1)]
+        broker.staging.stage_apart("query", 1, "x", of_topics(**dict.fromkeys(names, (b"1",))))
+        other = [f"more/{number}" for number in range(PORTION + 1)]
+        broker.staging.stage_apart("query", 2, "x", of_topics(**dict.fromkeys(other, (b"1",))))
+        await broker.commit()
+        await broker.staging.prepare("query", 1, ["x"])
+        assert all(broker.topic(name).visible == 1 for name in names)
+        await broker.staging.commit("query", 1)
+        assert all(broker.topic(name).visible == 2 for name in names)
+        assert store.most == PORTION
+        with pytest.raises(LimitReached):  # before any of them is made
+            await broker.staging.prepare("query", 2)
+        assert len(await broker.listed("#")) == len(names)
         await broker.close()
 
     run(work())

@@ -208,7 +208,7 @@ def test_a_log_that_was_replaced_is_told_and_not_taken_for_the_old_one(
         for checkpoint in ("checkpoint", "new checkpoint"):
             again = Archiving(spark, config_of(broker, tmp_path), tmp_path)
             again.checkpoint = tmp_path / checkpoint
-            with pytest.raises(DataLoss, match="Topic upb/hall ends with message 1, but 5 is in the lake"):
+            with pytest.raises(DataLoss, match="not what was archived in this lake"):
                 again.run()
         assert first(broker, "upb/hall") == 1
     assert offsets(archiving.lake) == {"upb/hall": whole(1, 5)}

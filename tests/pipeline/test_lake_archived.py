@@ -15,7 +15,6 @@ from pyiceberg.table import Table
 
 from stafeta.pipeline.lake import Lake, archived, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known, known_in
-from stafeta.pipeline.lake.marks import Marks
 from stafeta.ranges import Ranges, missing, united
 from tests.pipeline import lakes
 
@@ -79,16 +78,13 @@ def test_lists_say_what_was_added_and_there_are_few(
     table: Any = Said(tmp_path_factory.mktemp("lists"))
     known: Ranges = {}
     absent: Ranges = {}
-    marks: Marks = {}
     for commit in commits:
         new = missing({topic: [(one, one + 3)] for topic, one in commit.items()}, known)
         gone: Ranges = {topic: [(100 + one, 102 + one)] for topic, one in commit.items() if one % 7 == 0}
         known, absent = united(known, new), united(absent, gone)
-        last = {topic: (runs[-1][1] - 1, runs[-1][1] % 7) for topic, runs in new.items()}
-        marks |= {topic: mark for topic, mark in last.items() if mark > marks.get(topic, (0, 0))}
-        table.properties[ARCHIVED] = archived.added(table, Known(new, gone, last))
-        assert known_in(table) == (known, absent, marks)
-        assert known_in(table, ["a", "z"]) == Known(known, absent, marks).of(["a"])
+        table.properties[ARCHIVED] = archived.added(table, Known(new, gone))
+        assert known_in(table) == (known, absent)
+        assert known_in(table, ["a", "z"]) == Known(known, absent).of(["a"])
         assert all(one > 2 * following for (_, one), (_, following) in pairwise(lists(table)))
     assert archived.urls(table) <= {url for url, _, _ in files.found(table.location())}
 

@@ -42,6 +42,8 @@ class Acknowledger:
 
     def ack_all(self, subscription: Subscription, topic: Topic, spans: Sequence[Span]) -> None:
         """The subscriber has done with these, which are in ascending order."""
+        if subscription.beginning:
+            self._registry.begin_with(topic)  # it may not have come to this one, and would read them again
         cursor = subscription.cursors.get(topic)
         if cursor is None or not spans:
             return

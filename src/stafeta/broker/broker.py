@@ -83,7 +83,7 @@ class Broker:
         self.stage = staging.stage
         self.stage_batch = staging.stage_batch
         self.stage_apart = staging.stage_apart
-        self.verify_transaction = staging.verify
+        self.prepare_transaction = staging.prepare
         self.commit_transaction = staging.commit
         self.abort_transaction = staging.abort
         self.is_committed = staging.is_done
@@ -210,17 +210,17 @@ class Broker:
         return self.commits.size > self.registry.limits.max_pending
 
     def _committed(self, pending: Pending, group: Group) -> None:
-        fresh: list[tuple[Topic, Batch]] = []
+        fresh: dict[Topic, list[Batch]] = {}
         watched: list[Topic] = []
         dirty = self.collector.dirty
         for (topic, base, _), append in zip(pending.appends, group.appends, strict=True):
             if isinstance(append, Promotion):
                 topic.visible = base + append.rows
                 topic.tail = None  # what is in memory must be without gaps
-                fresh = [one for one in fresh if one[0] is not topic]
+                fresh.pop(topic, None)
             else:
                 topic.visible = append.batch.end
-                fresh.append((topic, append.batch))
+                fresh.setdefault(topic, []).append(append.batch)
             if topic.watched and topic.has_watcher:
                 watched.append(topic)
             elif not topic.has_active_subscriber:
@@ -228,7 +228,7 @@ class Broker:
             if topic.retention is not None:
                 dirty.add(topic)
         self.log.visible_position = group.position
-        self.log.add(fresh)
+        self.log.add([(topic, batch) for topic, batches in fresh.items() for batch in batches])
         for topic in watched:
             topic.notify_watchers()
 

@@ -89,14 +89,18 @@ class Directory:
         names.check_name(name)
         if not create and not self._filters.matching(name):
             return self.topic(name)
-        self.check_room(name)
+        self.check_room()
         return self._create(name)
 
-    def check_room(self, name: str) -> None:
-        """Refuses to make a topic when there are too many, or it is too late."""
+    def exists(self, name: str) -> bool:
+        topic = self.topics.get(name)
+        return topic is not None and topic.exists
+
+    def check_room(self, topics: int = 1) -> None:
+        """Refuses to make so many topics when there are too many, or it is too late."""
         if self.closed:
             raise BrokerClosed("The broker is shutting down.")
-        if self.existing >= self.limits.max_topics:
+        if self.existing + topics > self.limits.max_topics:
             raise LimitReached(f"There are {self.existing} topics, as many as limits.max_topics allows.")
 
     @property

@@ -199,7 +199,7 @@ class Publisher:
             state = self._producers.sequence(topic, producer)
             repeated_of(self._producers.last_sequence(topic, state, sequence), sequence, 1)
         if topic is None or not topic.exists:
-            self._registry.check_room(name)
+            self._registry.check_room()
 
     def check_writable(self, name: str) -> None:
         """Refuses a topic of the broker's own that is not the pipeline's."""

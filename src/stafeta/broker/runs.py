@@ -2,13 +2,15 @@
 
 1. A run is the life of one broker. Its id is drawn at random, and stored, with the position at which it began, in the
    commit of its first messages.
-2. A reader remembers a mark: a run that it has read from, and the position that the log had reached. A log that has the
-   run in its history, and the position before the end of that run, has all that the reader has seen. Any other has lost
-   something: a backup was restored, the disk replaced, or power was lost while nothing was synced.
-3. A run without messages is not stored. So a mark also says which run was the last before it, and where it began.
+2. A reader remembers a mark: a position that it knows the log up to, and the run that wrote the message there. A log
+   that has the run in its history, and the position before the end of that run, has all that the reader has seen. Any
+   other has lost something: a backup was restored, the disk replaced, or power was lost while nothing was synced.
+3. A mark also says which run came before, and where its own began: of messages that are older than all runs, the first
+   run alone is known.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
 from reprlib import repr as shown
@@ -25,13 +27,15 @@ class Runs:
 
     def __init__(self, stored: Iterable[tuple[int, str]], start: int) -> None:
         self.current = start, token_hex(8)
-        known = [(0, ""), *sorted(stored), self.current]
-        self._ends = {run: end for (_, run), (end, _) in pairwise(known)}
-        self._head = f"{known[-2][1]}.{start}.{self.current[1]}"
+        self._known = [(0, ""), *sorted(stored), self.current]
+        self._starts = [start for start, _ in self._known]
+        self._ends = {run: end for (_, run), (end, _) in pairwise(self._known)}
 
     def mark(self, position: int) -> str:
         """What a reader has to remember who knows of the messages up to this position."""
-        return f"{self._head}.{position}"
+        at = max(1, bisect_right(self._starts, position) - 1)
+        (_, before), (start, run) = self._known[at - 1 : at + 1]
+        return f"{before}.{start}.{run}.{position}"
 
     def check(self, mark: str) -> None:
         """Raises `DataLoss` where messages are not there any more that the reader knows of."""

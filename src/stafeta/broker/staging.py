@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from stafeta.broker.portions import PORTION
 from stafeta.broker.producer import repeated_of
 from stafeta.broker.topic import Topic
 from stafeta.errors import InvalidRequest, LimitReached, NotStaged, TakenOver
@@ -166,8 +167,10 @@ class Staging:
     ) -> list[StagedRecord] | None:
         """What is staged of the transaction, to which these may be added; None where it is committed."""
         check_producer(producer)
+        known = self._broker.topics
         for topic, batch in batches:
-            check_name(topic)
+            if topic not in known:
+                check_name(topic)
             self._broker.check_writable(topic)
             self._broker.check_longest(batch)
         self._check_attempt(producer, counter, attempt)
@@ -198,8 +201,37 @@ class Staging:
 
         pending.undo.append(undo)
 
+    async def prepare(
+        self,
+        producer: str,
+        counter: int,
+        parts: Mapping[str, int | None] | Iterable[str] | None = None,
+        attempt: int | None = None,
+    ) -> None:
+        """Call before `commit`: looks at what was staged, and makes its topics where they are many, a portion in each
+        group. `commit` itself is done in one turn."""
+        await self.verify(producer, counter)
+        self._check_attempt(producer, counter, attempt)
+        if self.is_done(producer, counter):
+            return
+        staged = self._staged.get((producer, counter), [])
+        wanted = self._wanted(producer, counter, staged, parts)
+        commits, registry = self._broker.commits, self._broker.registry
+        names = [name for name in self._names(staged, wanted) if not self._is_ready(name)]
+        if len(names) <= PORTION:
+            return
+        registry.check_room(sum(not registry.exists(name) for name in names))
+        for start in range(0, len(names), PORTION):
+            for name in names[start : start + PORTION]:
+                topic = self._made(name)
+                if topic.wildcard_generation != commits.wildcard_generation:
+                    commits.add_wildcard_cursors(topic)
+            commit = commits.commit()
+            await asyncio.wait([commit])
+            commit.result()
+
     async def verify(self, producer: str, counter: int) -> None:
-        """Call before `commit`: raises StoreDamaged where what was staged is not as it came."""
+        """Raises StoreDamaged where what was staged is not as it came."""
         some: list[int] = []
         size = 0
         for record in list(self._staged.get((producer, counter), [])):
@@ -228,8 +260,7 @@ class Staging:
             staged = self._staged.get((producer, counter), [])
             wanted = self._wanted(producer, counter, staged, parts)
             # All of them first: one that cannot be made must leave nothing promoted.
-            named = {name for record in staged if record.part in wanted for name, _ in record.runs}
-            topics = {name: self._made(name) for name in named}
+            topics = {name: self._made(name) for name in self._names(staged, wanted)}
             for record in sorted(staged, key=lambda record: wanted.get(record.part, 0)):
                 if record.part in wanted:
                     self._promote(topics, record)
@@ -312,6 +343,16 @@ class Staging:
                 f"{producer!r} has begun a transaction again since, here or in another program: what was written for "
                 f"number {counter} in this attempt is dropped, unless it was committed before."
             )
+
+    def _names(self, staged: Iterable[StagedRecord], wanted: Mapping[str, int]) -> set[str]:
+        return {name for record in staged if record.part in wanted for name, _ in record.runs}
+
+    def _is_ready(self, name: str) -> bool:
+        """Whether there is the topic, with all cursors that it needs."""
+        generation = self._broker.commits.wildcard_generation
+        return (
+            self._broker.registry.exists(name) and self._broker.topics[name].wildcard_generation == generation
+        )
 
     def _made(self, name: str) -> Topic:
         topic = self._broker.registry.topic_for(name, create=True)

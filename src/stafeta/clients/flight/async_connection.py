@@ -197,10 +197,14 @@ class AsyncConnection(AsyncFinishing):
         """See `Connection.cursors`."""
         return floors(await self._ask("cursors", {"client": name, "filter": filter}))
 
-    async def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str) -> None:
+    async def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str, mark: str = "") -> None:
         """See `Connection.acknowledge`."""
         for ranges in portions(done):
-            await self._ask("ack", {"client": name, "filter": filter, "ranges": ranges})
+            await self._ask("ack", {"client": name, "filter": filter, "ranges": ranges, "mark": mark})
+
+    async def check(self, marks: Sequence[str]) -> None:
+        """See `Connection.check`."""
+        await self._ask("check", {"marks": list(marks)})
 
     async def describe(self, command: Mapping[str, object]) -> flight.FlightInfo:
         """See `Connection.describe`."""

@@ -198,11 +198,15 @@ class Connection(OpenOnChannel):
         """The durable subscriptions at the broker, through whichever door they were made."""
         return subscription_infos(self._channel.ask("subscriptions"))
 
-    def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str) -> None:
+    def acknowledge(self, filter: str, done: Mapping[str, int], *, name: str, mark: str = "") -> None:
         """For a durable subscription, everything below these offsets of topics is done with; returns once that is on
-        the broker's disk."""
+        the broker's disk. With a mark, of the log that has it alone."""
         for ranges in portions(done):
-            self._channel.ask("ack", {"client": name, "filter": filter, "ranges": ranges})
+            self._channel.ask("ack", {"client": name, "filter": filter, "ranges": ranges, "mark": mark})
+
+    def check(self, marks: Sequence[str]) -> None:
+        """Raises `DataLoss` where the broker's log is not the one, or not any more, that one of these marks is of."""
+        self._channel.ask("check", {"marks": list(marks)})
 
     def topics(self, filter: str | None = None) -> list[TopicInfo]:
         """The broker's topics, or those that match a filter."""

@@ -141,6 +141,15 @@ async def topics(door: "FlightDoor", body: Body) -> list[Result]:
     ]
 
 
+async def check(door: "FlightDoor", body: Body) -> list[Result]:
+    """marks: refused where one is not of this log, or of what it has lost."""
+    marks = body.texts("marks")
+    body.end()
+    for mark in marks:
+        door.broker.check_mark(mark)
+    return [{}]
+
+
 async def stats(door: "FlightDoor", body: Body) -> list[Result]:
     """What the broker is doing."""
     body.end()
@@ -190,7 +199,7 @@ async def commit(door: "FlightDoor", body: Body) -> list[Result]:
     forget_after = None if seconds is None else min(seconds, MAX_FORGET) * 1_000_000
     broker = door.broker
     await door.durable()  # what was staged last may not be yet
-    await broker.verify_transaction(producer, counter)
+    await broker.prepare_transaction(producer, counter, parts, attempt)
     done = broker.is_committed(producer, counter)
     broker.commit_transaction(producer, counter, parts, attempt, label, forget_after)
     await door.durable()
@@ -223,6 +232,7 @@ ACTIONS: Final[dict[str, Callable[["FlightDoor", Body], Awaitable[list[Result]]]
         cursors,
         subscriptions,
         topics,
+        check,
         stats,
         sequence,
         begin,

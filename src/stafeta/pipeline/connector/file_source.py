@@ -1,8 +1,8 @@
 """A stream of topics as files: what the archive reads.
 
 1. A task writes what it reads to Parquet files of the table, one for each day, and its rows tell of them: which file,
-   which offsets are in it, and the checksums of the last of them. Messages stay in Arrow's batches from the broker to
-   the file; made into rows of Spark's, they would take several times as long.
+   which offsets are in it, and the broker's mark of the log that they are of. Messages stay in Arrow's batches from
+   the broker to the file; made into rows of Spark's, they would take several times as long.
 2. A file is sorted by topic and offset, since a task reads its topics one after the other, in order.
 3. What is small waits for more, for a while: it stays with the broker.
 4. A file that a failed attempt left behind is named by nobody, and nobody reads it.
@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import date, timedelta
-from itertools import accumulate
 from typing import Any, Final
 
 import pyarrow as pa
@@ -28,11 +27,10 @@ from stafeta.pipeline.connector.planning import Task
 from stafeta.pipeline.connector.spark_schema import arrow_schema, schema_of
 from stafeta.pipeline.connector.stream import FailedStream, TopicStream
 from stafeta.pipeline.lake.files import create, finished, runs
-from stafeta.pipeline.lake.marks import checksums
 from stafeta.pipeline.lake.tables import TABLES
 
 NAME: Final = "stafeta-files"
-SCHEMA: Final = "url string, topic string, start bigint, stop bigint, mark bigint"
+SCHEMA: Final = "url string, topic string, start bigint, stop bigint, mark string"
 TABLE: Final = "table"  # options of its own: the URL of the table,
 EVERY: Final = "every"  # how many seconds messages may wait for others,
 SIZE: Final = "size"  # and how many bytes of them
@@ -45,7 +43,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {  # as SCHEMA has them
     "topic": pa.string(),
     "start": pa.int64(),
     "stop": pa.int64(),
-    "mark": pa.int64(),  # the checksum of the last message
+    "mark": pa.string(),
 }
 _compute: Any = pc  # its types do not know all of it
 
@@ -98,16 +96,17 @@ class FileSourceStream(TopicStream):
         return False
 
     def _filed(self, task: Task) -> "Iterator[pa.RecordBatch]":
-        from stafeta.pipeline.connector.reading import batches
+        from stafeta.pipeline.connector.reading import ReadMark, batches
 
         files: dict[int, _File] = {}
-        for batch in batches(self._options, arrow_schema(self._schema), task):
+        mark = ReadMark()
+        for batch in batches(self._options, arrow_schema(self._schema), task, read_mark=mark):
             for day, rows in _by_day(batch):
                 if day not in files:
                     files[day] = _File(self._table, day)
                 files[day].add(rows)
         for file in files.values():
-            yield file.finish()
+            yield file.finish(mark.latest)
 
 
 class _File:
@@ -119,21 +118,19 @@ class _File:
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._rows = 0
-        self._runs: list[tuple[str, int, int, int]] = []
+        self._runs: list[tuple[str, int, int]] = []
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._pending.append(rows)
         self._rows += rows.num_rows
-        found = runs(pa.table(rows.select(["topic", "offset"])))
-        lasts = [end - 1 for end in accumulate(stop - start for _, start, stop in found)]
-        for (topic, start, stop), mark in zip(found, checksums(rows.take(pa.array(lasts))), strict=True):
+        for topic, start, stop in runs(pa.table(rows.select(["topic", "offset"]))):
             if self._runs and self._runs[-1][0] == topic and self._runs[-1][2] == start:
                 start = self._runs.pop()[1]
-            self._runs.append((topic, start, stop, mark))
+            self._runs.append((topic, start, stop))
         if self._rows >= _ROWS:
             self._write()
 
-    def finish(self) -> pa.RecordBatch:
+    def finish(self, mark: str = "") -> pa.RecordBatch:
         """Closes the file, and tells what is in it."""
         self._write()
         assert self._writer is not None
@@ -142,7 +139,7 @@ class _File:
         url = finished(self._url, self._sink)
         rows = [
             {"url": url, "topic": topic, "start": start, "stop": stop, "mark": mark}
-            for topic, start, stop, mark in self._runs
+            for topic, start, stop in self._runs
         ]
         return pa.RecordBatch.from_pylist(rows, schema=pa.schema(_TYPES))
 

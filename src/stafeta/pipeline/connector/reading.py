@@ -4,6 +4,7 @@
    reads ahead would cost more than it gains.
 2. When a stream breaks the next one goes on after the last row. A broker that does not answer is waited for.
 3. What the task knows is not sent: topic and offset. What repeats is sent once for a batch.
+4. Where the broker's mark of all that is read is asked for, it goes with each request: what a task reads is of one log.
 """
 
 import gc
@@ -26,13 +27,28 @@ from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Range, Task, lost
 from stafeta.pipeline.connector.pushdown import Wanted
 from stafeta.pipeline.connector.spark_schema import STORED, needed
+from stafeta.pipeline.lake.marks import latest
 
 _compute: Any = pc  # its types do not know all of it
 _KNOWN: Final = frozenset({"topic", "offset"})
 
 
+class ReadMark:
+    """The broker's mark of all that a task has read."""
+
+    def __init__(self) -> None:
+        self.latest = ""
+
+    def add(self, mark: str) -> None:
+        self.latest = latest((self.latest, mark))
+
+
 def batches(
-    options: ReadOptions, schema: pa.Schema, task: Task, wanted: Wanted | None = None
+    options: ReadOptions,
+    schema: pa.Schema,
+    task: Task,
+    wanted: Wanted | None = None,
+    read_mark: ReadMark | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a task, in the columns of the schema."""
     spare_the_collector()
@@ -42,7 +58,7 @@ def batches(
     try:
         for one in task.ranges:
             count = 0
-            for offset, batch in _Stream(channel, one, shape.asked, options.batch_rows):
+            for offset, batch in _Stream(channel, one, shape.asked, options.batch_rows, read_mark):
                 made = shape.made(batch, one.topic, offset)
                 count += batch.num_rows
                 if made.num_rows:
@@ -100,8 +116,16 @@ class _Shape:
 class _Stream:
     """The batches of a range, over as many `do_get` streams as it takes. They end where the messages are gone."""
 
-    def __init__(self, channel: Channel, one: Range, columns: list[str], batch_rows: int | None) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        one: Range,
+        columns: list[str],
+        batch_rows: int | None,
+        read_mark: ReadMark | None,
+    ) -> None:
         self._channel = channel
+        self._read_mark = read_mark
         self._range = one
         self._ticket: dict[str, object] = {
             "topic": one.topic,
@@ -141,13 +165,19 @@ class _Stream:
     def _one(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """One stream, up to its end: batches, and the offsets of their first rows."""
         try:
-            ticket = flight.Ticket(json.dumps({**self._ticket, "from": self._next}).encode())
+            asked = {**self._ticket, "from": self._next}
+            if self._read_mark is not None:
+                asked["mark"] = self._read_mark.latest
+            ticket = flight.Ticket(json.dumps(asked).encode())
             with (
                 self._channel.open() as client,
                 _Watch(self._opened(client, ticket), self._channel.timeout) as reader,
             ):
                 while (chunk := reader.next()) is not None:
-                    yield json.loads(chunk.app_metadata.to_pybytes())["offset"], chunk.data
+                    said = json.loads(chunk.app_metadata.to_pybytes())
+                    if self._read_mark is not None:
+                        self._read_mark.add(said["mark"])
+                    yield said["offset"], chunk.data
         except TROUBLE as error:
             raise translated(error) from None
 

@@ -3,8 +3,8 @@
 1. The lake alone says how far it has come: a query begins with a new checkpoint, where the lake lacks something. What
    is read again is not added again.
 2. The broker holds what is not in the lake (`stafeta.pipeline.jobs.archiving.retention`).
-3. A log that is not the one that was archived ends the job (`stafeta.pipeline.jobs.archiving.same_log`): it is
-   looked at when the job starts, and before each commit.
+3. A log that is not the one that was archived ends the job (`stafeta.pipeline.jobs.archiving.same_log`): the lake has
+   the broker's mark of it, which the broker is asked about when the job starts, and before each commit.
 4. What is neither in the lake nor in the log ends the job, until it is accepted. Then the lake says so, and nobody asks
    again.
 """
@@ -12,6 +12,7 @@
 import json
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.errors import DataLoss
@@ -20,9 +21,9 @@ from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.connector.file_source import FileSource
 from stafeta.pipeline.job import Context, Job, hold, release
 from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
-from stafeta.pipeline.jobs.archiving.same_log import FEW, check_same_log
+from stafeta.pipeline.jobs.archiving.same_log import check_same_log
 from stafeta.pipeline.jobs.archiving.starts import Plan, plan, sentence
-from stafeta.pipeline.lake import Lake
+from stafeta.pipeline.lake import Lake, Source
 from stafeta.pipeline.lake.files import joined
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.unused import sweep_now_and_then
@@ -77,6 +78,7 @@ def _planned(context: Context) -> Plan:
     from stafeta import connect
 
     lake, pipeline = context.lake, context.config.pipeline
+    check_same_log(pipeline.broker, [lake.mark])
     had_none = lake.give_id()
     filters, name = filters_of(pipeline.subscribe), holder(lake)
     with connect(pipeline.broker) as broker:
@@ -90,7 +92,6 @@ def _planned(context: Context) -> Plan:
     known = lake.known()
     matches = [matcher(one) for one in filters]
     wanted = {topic for topic in known.done if any(one(topic) for one in matches)}
-    check_same_log(pipeline.broker, known.of(wanted & topics.keys()).marks)
     return plan(topics, known.of(wanted), {cursor.topic for one in before for cursor in one.cursors})
 
 
@@ -101,10 +102,8 @@ def archiving(lake: Lake, keep: float, broker: str) -> "Callable[[DataFrame, int
         rows = batch.collect()
         urls = sorted({row.url for row in rows})
         ranges = joined((row.topic, row.start, row.stop) for row in rows)
-        marks = {row.topic: (row.stop - 1, row.mark) for row in sorted(rows, key=lambda row: row.stop)}
-        # What the tasks have read is of the log that is there now, or of one before it that was the same.
-        check_same_log(broker, lake.known(ranges).marks, FEW)
-        lake.archive_files(batch.sparkSession, urls, ranges, NAME, number, marks)
+        source = Source({row.mark for row in rows}, partial(check_same_log, broker))
+        lake.archive_files(batch.sparkSession, urls, ranges, NAME, number, source)
         for name in TABLES:
             if lake.has(name):
                 sweep_now_and_then(lake.table(name), keep)

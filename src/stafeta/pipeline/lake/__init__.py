@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stafeta.pipeline.lake.lake import Lake, Written
+    from stafeta.pipeline.lake.lake import Lake, Source, Written
 
-__all__ = ["Lake", "Written"]
+__all__ = ["Lake", "Source", "Written"]
 
 
 def __getattr__(name: str) -> Any:

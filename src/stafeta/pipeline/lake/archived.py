@@ -4,8 +4,7 @@
    `stafeta.archived` names those that count, so that one commit changes files and offsets together.
 2. A commit writes a list of what it adds. It takes the lists before it that are not much longer into its own, so that
    each is more than twice as long as the next: there are few, and a commit writes about as much as it adds.
-3. The data files are what counts. A list that is gone, or damaged by the checksum in its name, is made again from them,
-   but for the marks of messages (`stafeta.pipeline.lake.marks`), which come again with the next commits.
+3. The data files are what counts. A list that is gone, or damaged by the checksum in its name, is made again from them.
 4. Before there were lists the property had the offsets themselves. It is read as before, and becomes a list with the
    next commit.
 """
@@ -21,7 +20,6 @@ from typing import Any, Final, NamedTuple
 from pyiceberg.table import Table
 
 from stafeta.pipeline.lake import files
-from stafeta.pipeline.lake.marks import Marks, newest
 from stafeta.ranges import Ranges, total, united
 
 ARCHIVED: Final = "stafeta.archived"
@@ -37,8 +35,6 @@ class Known(NamedTuple):
     """They are in the table."""
     absent: Ranges
     """They are not, and nobody waits for them: gone before the archive began, or accepted as lost."""
-    marks: Marks = {}  # noqa: RUF012 - which nobody changes
-    """By which the log is known again; not of every topic."""
 
     @property
     def done(self) -> Ranges:
@@ -46,12 +42,11 @@ class Known(NamedTuple):
         return united(self.archived, self.absent)
 
     def plus(self, other: "Known") -> "Known":
-        ranges = (united(self.archived, other.archived), united(self.absent, other.absent))
-        return Known(*ranges, newest(self.marks, other.marks))
+        return Known(united(self.archived, other.archived), united(self.absent, other.absent))
 
     def of(self, topics: Collection[str]) -> "Known":
         """Of these topics alone."""
-        return Known(*({topic: one[topic] for topic in topics if topic in one} for one in self))  # type: ignore[arg-type]
+        return Known(*({topic: one[topic] for topic in topics if topic in one} for one in self))
 
 
 NOTHING: Final = Known({}, {})
@@ -136,8 +131,7 @@ def _read(url: str) -> Known:
     if not path.endswith(f"-{_checksum(data)}.json"):
         raise ValueError(f"{url} is damaged")
     value = json.loads(data)
-    marks = {topic: (int(offset), int(sum_)) for topic, (offset, sum_) in value.get("marks", {}).items()}
-    return Known(_ranges(value["archived"]), _ranges(value["absent"]), marks)
+    return Known(_ranges(value["archived"]), _ranges(value["absent"]))
 
 
 def _ranges(value: Mapping[str, Any]) -> Ranges:

@@ -28,7 +28,7 @@ from stafeta.pipeline.lake import archived, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known
 from stafeta.pipeline.lake.catalog import LAKE
 from stafeta.pipeline.lake.compaction import after_commit
-from stafeta.pipeline.lake.marks import Marks
+from stafeta.pipeline.lake.marks import LOG, latest
 from stafeta.pipeline.lake.recovery import has_metadata
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.turns import turn
@@ -51,6 +51,13 @@ class Written(NamedTuple):
 
     rows: int
     files: int
+
+
+class Source(NamedTuple):
+    """The log that messages were read from: the broker's marks of them, and what raises where the log is another."""
+
+    marks: Collection[str]
+    check: Callable[[Collection[str]], None]
 
 
 class Lake:
@@ -113,6 +120,11 @@ class Lake:
         """The offsets that `messages` holds."""
         return archived_in(self.table("messages"))
 
+    @property
+    def mark(self) -> str:
+        """The broker's mark of the log that is in `messages`; empty where it is not known."""
+        return self.table("messages").properties.get(LOG, "")
+
     def accept(self, absent: Ranges) -> None:
         """Notes that these offsets are not in `messages`, and are not waited for."""
         self._note(lambda table: {ARCHIVED: archived.added(table, Known({}, absent))})
@@ -143,10 +155,10 @@ class Lake:
         files.remove(urls)
         return Written(0, 0)
 
-    def archive(self, frame: "DataFrame", writer: str, batch: int) -> Written:
+    def archive(self, frame: "DataFrame", writer: str, batch: int, source: Source | None = None) -> Written:
         """Adds messages to `messages`: those that are not there yet."""
         urls = files.write(frame, TABLES["messages"], self.table("messages").location())
-        return self.archive_files(frame.sparkSession, urls, files.ranges(urls), writer, batch)
+        return self.archive_files(frame.sparkSession, urls, files.ranges(urls), writer, batch, source)
 
     def archive_files(
         self,
@@ -155,10 +167,9 @@ class Lake:
         new: Ranges,
         writer: str,
         batch: int,
-        marks: Marks | None = None,
+        source: Source | None = None,
     ) -> Written:
-        """Adds the messages in files, which have these offsets, to `messages`: those that are not there yet. Marks of
-        some of them may be given."""
+        """Adds the messages in files, which have these offsets, to `messages`: those that are not there yet."""
         if not new:
             files.remove(urls)
             return Written(0, 0)
@@ -170,10 +181,14 @@ class Lake:
             fresh = missing(new, archived.known_in(table, new).archived)
             if fresh != new:
                 return False
-            lists = archived.added(table, Known(new, {}, marks or {}))
+            properties = {ARCHIVED: archived.added(table, Known(new, {}))}
+            if source is not None:
+                marks = [table.properties.get(LOG, ""), *source.marks]
+                source.check(marks)  # while nobody else commits
+                properties[LOG] = latest(marks)
             with table.transaction() as transaction:
                 transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
-                transaction.set_properties({ARCHIVED: lists})
+                transaction.set_properties(properties)
             return True
 
         if self._committed(table, change):
@@ -181,7 +196,7 @@ class Lake:
         written = Written(0, 0)
         if fresh:
             messages = files.read(spark, TABLES["messages"], urls)
-            written = self.archive(_only(messages, fresh), writer, batch)
+            written = self.archive(_only(messages, fresh), writer, batch, source)
         files.remove(urls)
         return written
 

@@ -156,13 +156,15 @@ class Writer:
         run = self._run(block, topic, batch.base, batch.count, batch.latest, batch.size, ends)
         return Made(block, batch.count, columns, [run], body, zlib.crc32(body))
 
-    def _run(self, block: int, topic: int, base: int, rows: int, time: int, size: int, ends: Ends) -> Run:
-        """The one run of a block, at the end of its topic."""
+    def _run(
+        self, block: int, topic: int, base: int, rows: int, time: int, size: int, ends: Ends, row: int = 0
+    ) -> Run:
+        """The run of a block, at the end of its topic."""
         end, total, latest = ends.get(topic) or self._ends.get(topic) or (base, 0, 0)
         if end != base:
             raise _conflict(topic, end, base)
         ends[topic] = (base + rows, total + size, max(latest, time))
-        return Run(topic, base, rows, block, 0, max(latest, time), total + size)
+        return Run(topic, base, rows, block, row, max(latest, time), total + size)
 
     def _promoted(self, block: int, promotions: "Promotions", ends: Ends) -> Made:
         first, staged = promotions[0], promotions[0].staged
@@ -180,9 +182,7 @@ class Writer:
         if columns.constants.get("time") == 0:
             columns.constants["time"] = first.time
         runs = [
-            self._run(block, one.topic, one.base, one.rows, time or one.time, bytes_, ends)._replace(
-                row=one.row
-            )
+            self._run(block, one.topic, one.base, one.rows, time or one.time, bytes_, ends, one.row)
             for one, time, bytes_ in zip(promotions, times, sizes, strict=True)
         ]
         self._connection.execute(schema.DROP_STAGED, (staged,))

@@ -2,7 +2,7 @@
 
 1. The broker holds what is not in the lake under a name of the lake's own: another lake has another one.
 2. What has been in the lake for the grace period, so that no query still reads it from the log, is acknowledged: up to
-   the first offset that the lake lacks, and no further.
+   the first offset that the lake lacks, and no further; and of the log that is in the lake alone.
 3. What the lake had, and when, is noted in a folder, so that many short runs do it as well as a long one. The notes
    only ever delay: what is acknowledged is in the lake at that moment.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import known_in
+from stafeta.pipeline.lake.marks import LOG
 from stafeta.ranges import first_missing
 
 if TYPE_CHECKING:
@@ -90,13 +91,14 @@ class RetentionKeeper:
         if not old:
             return
         noted = {topic: end for ends in old for topic, end in ends.items()}
-        there = _ends(self._lake.table("messages"))
+        table = self._lake.table("messages")
+        there, mark = _ends(table), table.properties.get(LOG, "")
         for one in self._filters:
             floors = broker.cursors(one, name=self._name)
             ends = {topic: min(noted.get(topic, 0), there.get(topic, 0)) for topic in floors}
             done = {topic: end for topic, end in ends.items() if end > floors[topic]}
             if done:
-                broker.acknowledge(one, done, name=self._name)
+                broker.acknowledge(one, done, name=self._name, mark=mark)
         del self._seen[: len(old)]
         self._write_down()
 
