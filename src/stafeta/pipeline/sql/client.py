@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from stafeta import errors
@@ -39,6 +40,8 @@ class RemoteQueries(Statements):
 
     def close(self) -> None:
         """Ends it, and what runs."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # also while another thread reads
         self._socket.close()
 
     def attempt(self, statement: str, output: Output, limit: int | None = None) -> Done:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IGNORECASE)
 _MAKES: Final = re.compile(r"\b(create|cache)\b", re.IGNORECASE)
-_LONG: Final = 200_000  # messages in the log that make it worth looking which columns are used
+_LONG: Final = (
+    200_000  # messages that are read of the log, which make it worth looking which columns are used
+)
 _PATIENCE: Final = 2.0  # seconds that a broker has to take a connection
 _SCAN: Final = "] stafeta"  # how a line of a plan ends that is about a scan of the log
 _CHEAPEST: Final = "offset"  # of the columns: a task knows it without asking
@@ -61,6 +63,8 @@ class Queries(Statements):
             mark(self._spark, self._tag)
             return self._write(self._frame(statement), output, limit)
         except (PySparkException, Py4JError, StafetaError) as error:
+            if self._cancelled:
+                raise KeyboardInterrupt from None
             raise translated(error, statement) from None
 
     def cancel(self) -> None:
@@ -92,7 +96,7 @@ class Queries(Statements):
         return Done(rows, cut, bool(schema.names))
 
     def _frame(self, statement: str) -> "DataFrame":
-        from stafeta.pipeline.view import register
+        from stafeta.pipeline.view import Stored
 
         named = bool(_NAMED.search(statement))
         # A view of the user's own may be built on one of ours, and is not to grow old either.
@@ -100,18 +104,15 @@ class Queries(Statements):
         if not named and not self._built_on:
             return self._spark.sql(statement)
         log = self._look_for_broker()
-        register(self._spark, self._config, log=log)
+        stored = Stored(self._spark, self._config, log=log)
+        for sentence in stored.gone:
+            self._tell(sentence)
+        stored.register()
         frame = self._spark.sql(statement)
-        if log and self._log_is_long() and (columns := used_columns(frame)) is not None:
-            register(self._spark, self._config, columns=columns)
+        if stored.unarchived >= self._long and (columns := used_columns(frame)) is not None:
+            stored.register(columns)
             frame = self._spark.sql(statement)
         return frame
-
-    def _log_is_long(self) -> bool:
-        from stafeta import connect
-
-        with connect(self._config.pipeline.broker) as broker:
-            return sum(topic.next - topic.first for topic in broker.topics()) >= self._long
 
     def _look_for_broker(self) -> bool:
         """Whether the broker is there. Where it is not, the lake has to do."""
