@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stafeta.cli.sql_output import Csv, Json, Output, Parquet, Table, unique
+from stafeta.cli.sql_output import Csv, Json, Parquet, Table, unique
 from stafeta.errors import ConfigError
+from stafeta.pipeline.sql.results import Output
 
 TIME = datetime(2026, 11, 16, 8, 30, 0, 250_000, tzinfo=UTC)
 ROWS = pa.table(

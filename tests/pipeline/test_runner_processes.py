@@ -139,7 +139,7 @@ def check_questions(questions: Questions, folder: Path) -> None:
     assert "Starting Spark" not in audit.stderr
     status = json.loads(questions.ask("pipeline", "status", "--json").stdout.splitlines()[-1])
     known = json.loads(file.read_text())
-    assert status["connect"] == f"sc://localhost:{known['port']}"
+    assert status["connect"] == f"sc://localhost:{known['connect']}"
     assert known["token"] not in "".join(map(read_line, Path("/proc").glob("[0-9]*/cmdline")))
 
     for words in (("--own",), ("--set=lake.namespace=other",), ("--conf=spark.sql.ansi.enabled=true",)):
@@ -148,7 +148,7 @@ def check_questions(questions: Questions, folder: Path) -> None:
     assert "Java" in questions.ask("sql", count).stderr
     file.write_text("{")
     assert "Java" in questions.ask("sql", count).stderr
-    file.write_text(json.dumps(known | {"port": 1}))
+    file.write_text(json.dumps(known | {"sql": 1}))
     assert "Java" in questions.ask("sql", count).stderr
     assert not file.exists(), "nobody answers there any more"
 

@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.cli.sql_output import Parquet
-from stafeta.cli.sql_queries import Done, Queries, used_columns
 from stafeta.config import Config
 from stafeta.errors import DataLoss, InvalidQuery, NoReply
 from stafeta.pipeline.session import SETTINGS
+from stafeta.pipeline.sql.queries import Queries, used_columns
+from stafeta.pipeline.sql.results import Done
 from stafeta.pipeline.view import register
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of

@@ -10,6 +10,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -87,9 +88,8 @@ class Interrupts:
 
 def leave_at_once() -> None:
     """Ends this process and Spark's JVM, in whose hands the workers are, and which would take its time to leave."""
-    from pyspark import SparkContext
-
-    process = getattr(SparkContext._gateway, "proc", None)
+    pyspark = sys.modules.get("pyspark")  # which is not imported only for that
+    process = getattr(pyspark and pyspark.SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
     os._exit(exits.INTERRUPTED)

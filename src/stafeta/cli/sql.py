@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from stafeta.cli.configured import add_configuration, add_own, add_spark, configuration, spark_settings
@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from stafeta.cli.interrupts import Interrupts
-    from stafeta.cli.sql_output import Output
-    from stafeta.cli.sql_queries import Done, Queries
     from stafeta.config import Config
+    from stafeta.pipeline.sql.results import Done, Output, Statements
 
 _ON_A_TERMINAL: Final = 1000  # rows
 
@@ -102,24 +101,33 @@ def _converse(options: argparse.Namespace, config: "Config") -> int:
 @contextmanager
 def _queries(
     options: argparse.Namespace, config: "Config", starting: "Callable[[], None]" = lambda: None
-) -> "Iterator[tuple[Queries, Interrupts]]":
-    """A Spark session for statements, and Ctrl-C in its hands."""
+) -> "Iterator[tuple[Statements, Interrupts]]":
+    """Whoever carries out statements, and Ctrl-C in its hands: the Spark of a pipeline that runs, if there is one and
+    nothing else is asked for, and otherwise one of its own, which takes a while to start."""
     from stafeta.cli.interrupts import Interrupts
-    from stafeta.cli.sql_queries import Queries
-    from stafeta.pipeline.endpoint import session_for_questions
-    from stafeta.pipeline.session import end
+    from stafeta.pipeline import endpoint
 
-    spark = session_for_questions(
+    settings = spark_settings(options)
+    elsewhere = options.own or options.master or options.remote or settings
+    asked = None if elsewhere else endpoint.queries(config, tell)
+    if asked is not None:
+        with closing(asked), Interrupts() as interrupts:
+            yield asked, interrupts
+        return
+    from stafeta.pipeline.session import end, session
+
+    starting()
+    spark = session(
         config,
-        own=options.own,
         master=options.master,
         remote=options.remote,
         name="stafeta sql",
-        settings=spark_settings(options),
+        settings=settings,
         verbose=options.verbose,
-        starting=starting,
     )
     try:
+        from stafeta.pipeline.sql.queries import Queries
+
         with Interrupts() as interrupts:
             yield Queries(spark, config, tell), interrupts
     finally:

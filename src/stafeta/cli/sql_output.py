@@ -11,10 +11,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from stafeta.cli.sql_values import (
     is_number,
@@ -28,25 +27,12 @@ from stafeta.cli.sql_values import (
 )
 from stafeta.errors import ConfigError
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
 _SAMPLE: Final = 1000  # rows that decide how wide a table is
 _WIDEST: Final = 60  # of a column, where there is no room for all
 _GAP: Final = "  "
-
-
-class Output(Protocol):
-    """Takes one result after the other: `begin`, any number of `write`, and `end` or `drop`."""
-
-    @property
-    def shown(self) -> bool:
-        """Whether something of the result cannot be taken back."""
-
-    def begin(self, schema: pa.Schema) -> None: ...
-
-    def write(self, batch: pa.RecordBatch) -> None: ...
-
-    def end(self) -> None: ...
-
-    def drop(self) -> None: ...
 
 
 class _Lines:
@@ -185,6 +171,8 @@ class Parquet:
     def begin(self, schema: pa.Schema) -> None:
         if not schema.names:
             return
+        import pyarrow.parquet as pq
+
         self._fields = list(schema)
         self._plain = pa.schema(
             pa.field(name, pa.string() if is_variant(field) else field.type, field.nullable)

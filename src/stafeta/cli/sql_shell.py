@@ -9,16 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stafeta.cli import terminal
 from stafeta.cli.interrupts import Interrupts
-from stafeta.cli.sql_queries import VIEWS, Done, Queries
 from stafeta.cli.sql_statements import parted
 from stafeta.errors import StafetaError
-
-if TYPE_CHECKING:
-    from stafeta.cli.sql_output import Output
+from stafeta.pipeline.sql.results import VIEWS, Done, Output, Statements
 
 PROMPT: Final = "sql> "
 MORE: Final = "...> "
@@ -37,7 +34,9 @@ _DELIMITERS: Final = " \t\n(),;=<>"
 
 
 class Shell:
-    def __init__(self, queries: Queries, output: "Output", limit: int | None, interrupts: Interrupts) -> None:
+    def __init__(
+        self, queries: Statements, output: Output, limit: int | None, interrupts: Interrupts
+    ) -> None:
         self._queries = queries
         self._interrupts = interrupts
         self._output = output

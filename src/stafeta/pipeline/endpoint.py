@@ -1,8 +1,10 @@
-"""The Spark of a running pipeline, for whoever has a question: a Spark Connect endpoint in the session of its jobs.
+"""The Spark of a running pipeline, for whoever has a question.
 
-1. It listens on loopback, and answers who has its token. Address and token are in a file that only the same user can
-   read; the token is in no command line, no log and no topic.
-2. A question is asked there if it is about the same broker and the same lake.
+1. Statements of SQL go to a server of ours in the process of the pipeline (`sql/server.py`): who asks needs no PySpark.
+   Jobs such as audit, which are programs, use a Spark Connect endpoint in the JVM.
+2. Both listen on loopback, and answer who has their token. Ports and token are in a file that only the same user can
+   read; the token is in no command line, no log and no topic. A question is asked there if it is about the same broker
+   and the same lake.
 3. An endpoint that does not answer is not there: what a killed pipeline has left of it is in nobody's way.
 4. Jobs and questions share Spark's tasks fairly: a long question does not hold up a micro-batch.
 """
@@ -16,10 +18,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stafeta import state
-from stafeta.errors import ConfigError
+from stafeta.errors import ConfigError, InvalidFrame
 from stafeta.pipeline.disk import location
 from stafeta.pipeline.runner.queries import is_local
 from stafeta.pipeline.session import session
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from stafeta.config import Config
+    from stafeta.pipeline.sql.client import RemoteQueries
 
 log = logging.getLogger("stafeta.pipeline")
 
@@ -41,11 +44,13 @@ _TOKEN: Final = "spark.connect.authenticate.token"  # noqa: S105 - its name
 
 @contextmanager
 def opened(spark: "SparkSession", config: "Config") -> Iterator[str | None]:
-    """An endpoint of this session for as long as it lasts; its address, or None where there is none: Spark is somewhere
-    else, or cannot open one."""
+    """Lets others ask this session for as long as it lasts; yields the address of its Spark Connect endpoint, or None
+    where nobody can ask: Spark is somewhere else, or cannot open one."""
     if not is_local(spark):
         yield None
         return
+    from stafeta.pipeline.sql.server import SqlServer
+
     token = secrets.token_urlsafe(32)
     try:
         port = _opened(spark, token)
@@ -54,30 +59,57 @@ def opened(spark: "SparkSession", config: "Config") -> Iterator[str | None]:
         yield None
         return
     path = _file(config, os.getpid())
-    try:
-        _write(path, {"port": port, "token": token})
-        yield f"sc://localhost:{port}"
-    finally:
-        with suppress(OSError):
-            path.unlink()
+    with SqlServer(spark, config, token) as server:
+        try:
+            _write(path, _Place(port, server.port, token)._asdict())
+            yield f"sc://localhost:{port}"
+        finally:
+            with suppress(OSError):
+                path.unlink()
+
+
+class _Place(NamedTuple):
+    """Where a pipeline is asked."""
+
+    connect: int
+    sql: int
+    token: str
 
 
 def found(config: "Config") -> str | None:
-    """The address of an endpoint for questions about this broker and lake, with its token, if there is one."""
+    """The address of a Spark Connect endpoint for questions about this broker and lake, with its token, if there is
+    one."""
+    for place in _places(config):
+        return f"sc://localhost:{place.connect}/;token={place.token}"
+    return None
+
+
+def queries(config: "Config", tell: "Callable[[str], None]") -> "RemoteQueries | None":
+    """Whoever carries out statements about this broker and lake, if a pipeline does. `tell` takes sentences for whoever
+    asks."""
+    from stafeta.pipeline.sql.client import RemoteQueries
+
+    for place in _places(config):
+        with suppress(OSError, InvalidFrame):  # it has just ended, or is about to
+            return RemoteQueries(place.sql, place.token, tell)
+    return None
+
+
+def _places(config: "Config") -> Iterator[_Place]:
+    """The latest first. Files of those that are gone are removed."""
     files = _file(config, 0).parent.glob(f"{_key(config)}-*.json")
     for path in sorted(files, key=_changed, reverse=True):
         try:
             known = json.loads(path.read_text())
-            port, token = int(known["port"]), str(known["token"])
-            socket.create_connection(("127.0.0.1", port), _TIMEOUT).close()
+            place = _Place(int(known["connect"]), int(known["sql"]), str(known["token"]))
+            socket.create_connection(("127.0.0.1", place.sql), _TIMEOUT).close()
         except ConnectionRefusedError:
             with suppress(OSError):
                 path.unlink()
         except (OSError, ValueError, KeyError, TypeError):
             continue
         else:
-            return f"sc://localhost:{port}/;token={token}"
-    return None
+            yield place
 
 
 def session_for_questions(

@@ -8,7 +8,7 @@
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
@@ -45,7 +45,7 @@ def messages(
     """All messages of the topics that match: the columns of the lake's table `messages`, and `text`. Naming the columns
     that are needed makes it quicker."""
     _check(columns, COLUMNS)
-    frame = _stored(spark, config or _default(), subscribe, _needed(columns))
+    frame = _frame(spark, config or _default(), subscribe, _needed(columns))
     return frame.select(*(text().alias(name) if name == "text" else sf.col(name) for name in columns))
 
 
@@ -58,7 +58,7 @@ def readings(
 ) -> "DataFrame":
     """The messages that are numbers."""
     _check(columns, READINGS)
-    return numbers(_stored(spark, config or _default(), subscribe, _needed([*columns, "kind"])), columns)
+    return numbers(_frame(spark, config or _default(), subscribe, _needed([*columns, "kind"])), columns)
 
 
 def register(
@@ -72,14 +72,9 @@ def register(
     """Makes the temporary views `messages` and `readings` (and `rollups` and `dead`, if the lake has them) as of now.
     `columns` are those that are needed: others are null as far as they would come from the log. Without `log` the views
     are the lake alone."""
-    config = config or _default()
-    stored = _stored(spark, config, subscribe, _needed(columns), log=log)
-    stored.withColumn("text", text()).createOrReplaceTempView("messages")
-    numbers(stored).createOrReplaceTempView("readings")
-    lake = Lake(config.lake)
-    for name in ("rollups", "dead"):
-        if lake.has(name):
-            lake.frame(spark, name).createOrReplaceTempView(name)
+    stored = Stored(spark, config or _default(), subscribe, log=log)
+    _warn(stored)
+    stored.register(columns)
 
 
 def numbers(frame: "DataFrame", names: Sequence[str] = READINGS) -> "DataFrame":
@@ -102,26 +97,88 @@ def decimal() -> "Column":
     return sf.when(digits.rlike(_FITTING), sf.expr("try_cast(cast(payload AS string) AS decimal(38, 18))"))
 
 
-def _stored(
-    spark: "SparkSession", config: "Config", subscribe: str, names: Sequence[str], *, log: bool = True
-) -> "DataFrame":
-    """The columns of the table `messages`, of lake and log. Of the log, those that are not named are null."""
-    # The broker first: what it has collected by then is in the lake that is looked at afterwards.
-    filters = filters_of(subscribe)
-    topics = _topics(config, filters) if log else {}
-    lake = Lake(config.lake)
-    known = NOTHING
-    frames = []
-    if lake.has("messages"):
-        table = lake.table("messages")
-        known = known_in(table)
-        past = lake.frame_of(spark, table, "messages")
-        frames.append(past if subscribe in ("#", "*") else past.where(matching(filters)))
-    if log:
-        frames.append(_live(spark, config, subscribe, names, topics, known))
-    if not frames:
-        return spark.createDataFrame([], TABLES["messages"].columns)
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+class Stored:
+    """Lake and log as of one instant, as frames with the columns that are needed. `log` says whether the log is looked
+    at."""
+
+    def __init__(
+        self, spark: "SparkSession", config: "Config", subscribe: str = "#", *, log: bool = True
+    ) -> None:
+        self._spark = spark
+        self._config = config
+        self._subscribe = subscribe
+        self._filters = filters_of(subscribe)
+        self._log = log
+        # The broker first: what it has collected by then is in the lake that is looked at afterwards.
+        topics = _topics(config, self._filters) if log else {}
+        lake = Lake(config.lake)
+        self._past: DataFrame | None = None
+        self._known = NOTHING
+        if lake.has("messages"):
+            table = lake.table("messages")
+            self._known = known_in(table)
+            past = lake.frame_of(spark, table, "messages")
+            self._past = past if subscribe in ("#", "*") else past.where(matching(self._filters))
+        self._starts = starts_of(self._filters, topics, self._known)
+        self._others = [(name, lake.frame(spark, name)) for name in ("rollups", "dead") if lake.has(name)]
+        self.unarchived = sum(max(0, one.next - self._starts[name]) for name, one in topics.items())
+        """So many messages are read of the log."""
+        self.gone = list(gone_of(topics, self._known))
+        """Which messages the lake lacks, and the log has no more: sentences."""
+
+    def register(self, columns: Collection[str] = (*COLUMNS, *READINGS)) -> None:
+        """Makes the temporary views. Of the log, columns that are not named are null."""
+        stored = self.frame(_needed(columns))
+        stored.withColumn("text", text()).createOrReplaceTempView("messages")
+        numbers(stored).createOrReplaceTempView("readings")
+        for name, frame in self._others:
+            frame.createOrReplaceTempView(name)
+
+    def frame(self, names: Sequence[str]) -> "DataFrame":
+        """The columns of the table `messages`, of lake and log. Of the log, those that are not named are null."""
+        frames = [] if self._past is None else [self._past]
+        if self._log:
+            frames.append(self._live(names))
+        if not frames:
+            return self._spark.createDataFrame([], TABLES["messages"].columns)
+        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    def _live(self, names: Sequence[str]) -> "DataFrame":
+        """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log
+        may have got since it was asked: what is gone when it is read is missed, not passed over."""
+        again = {  # what the lake has after a gap
+            topic: later
+            for topic, start in self._starts.items()
+            if (later := [run for run in self._known.archived.get(topic, ()) if run[1] > start])
+        }
+        read = dict.fromkeys((*names, *(("topic", "offset") if again else ())))
+        options = {
+            "broker": self._config.pipeline.broker,
+            "subscribe": self._subscribe,
+            "columns": ",".join(read),
+            "startingOffsets": json.dumps(self._starts) if self._starts else "earliest",
+        }
+        frame = self._spark.read.format("stafeta").options(**options).load()
+        if again:
+            frame = _except(frame, again)
+        types = TABLES["messages"].types
+        return frame.select(
+            *(
+                sf.col(name) if name in names else sf.lit(None).cast(type_).alias(name)
+                for name, type_ in types.items()
+            )
+        )
+
+
+def _frame(spark: "SparkSession", config: "Config", subscribe: str, names: Sequence[str]) -> "DataFrame":
+    stored = Stored(spark, config, subscribe)
+    _warn(stored)
+    return stored.frame(names)
+
+
+def _warn(stored: Stored) -> None:
+    for sentence in stored.gone:
+        logger.warning(sentence)
 
 
 def _topics(config: "Config", filters: Iterable[str]) -> "dict[str, TopicInfo]":
@@ -131,56 +188,26 @@ def _topics(config: "Config", filters: Iterable[str]) -> "dict[str, TopicInfo]":
         return {topic.topic: topic for one in filters for topic in broker.topics(one)}
 
 
-def _live(
-    spark: "SparkSession",
-    config: "Config",
-    subscribe: str,
-    names: Sequence[str],
-    topics: "Mapping[str, TopicInfo]",
-    known: Known,
-) -> "DataFrame":
-    """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log may
-    have got since it was asked: what is gone when it is read is missed, not passed over."""
-    starts = starts_of(filters_of(subscribe), topics, known)
-    again = {  # what the lake has after a gap
-        topic: later
-        for topic, start in starts.items()
-        if (later := [run for run in known.archived.get(topic, ()) if run[1] > start])
-    }
-    read = dict.fromkeys((*names, *(("topic", "offset") if again else ())))
-    options = {
-        "broker": config.pipeline.broker,
-        "subscribe": subscribe,
-        "columns": ",".join(read),
-        "startingOffsets": json.dumps(starts) if starts else "earliest",
-    }
-    frame = spark.read.format("stafeta").options(**options).load()
-    if again:
-        frame = _except(frame, again)
-    types = TABLES["messages"].types
-    return frame.select(
-        *(
-            sf.col(name) if name in names else sf.lit(None).cast(type_).alias(name)
-            for name, type_ in types.items()
-        )
-    )
-
-
 def starts_of(filters: Iterable[str], topics: "Mapping[str, TopicInfo]", known: Known) -> dict[str, int]:
     """Where the log is read from: each topic's first offset that it may have and the lake lacks."""
     matches = [matcher(one) for one in filters]
     done = known.done
     starts = {}
     for name in sorted({*topics, *(topic for topic in done if any(one(topic) for one in matches))}):
-        if name not in topics:
+        if name in topics:
+            starts[name] = first_missing(known.archived.get(name, []), topics[name].first)
+        else:
             starts[name] = first_missing(done[name])
-            continue
-        first, archived = topics[name].first, known.archived.get(name, [])
-        starts[name] = first_missing(archived, first)
-        if archived:
-            for start, stop in without([(1, first)] if first > 1 else [], done[name]):
-                logger.warning("The messages %d to %d of topic %s are gone.", start, stop - 1, name)
     return starts
+
+
+def gone_of(topics: "Mapping[str, TopicInfo]", known: Known) -> Iterator[str]:
+    """Of topics that are archived, what the lake lacks and the log has no more."""
+    done = known.done
+    for name in sorted(known.archived.keys() & topics.keys()):
+        first = topics[name].first
+        for start, stop in without([(1, first)] if first > 1 else [], done[name]):
+            yield f"The messages {start} to {stop - 1} of topic {name} are gone."
 
 
 def _except(frame: "DataFrame", ranges: Ranges) -> "DataFrame":

@@ -6,45 +6,40 @@
 3. Spark does not tell a Python source which columns a query uses, but its optimised plan does: planning reads nothing,
    and then the views are made with those columns only. Where the plan is not understood, all are read, and where the
    log is short, too: planning twice would take longer.
-4. What is gone from the log while a query runs is in the lake by then: once, the query begins anew.
+4. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
 """
 
 import re
 import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pyarrow as pa
 
-from stafeta.cli.sql_errors import translated
-from stafeta.cli.sql_output import Output
-from stafeta.errors import DataLoss, NoReply, StafetaError
+from stafeta.errors import NoReply, StafetaError
+from stafeta.pipeline.runner.queries import interrupt, is_local, mark
+from stafeta.pipeline.sql.errors import translated
+from stafeta.pipeline.sql.results import VIEWS, Done, Output, Statements
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from stafeta.config import Config
 
-VIEWS: Final = ("messages", "readings", "rollups", "dead")
 _NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IGNORECASE)
 _MAKES: Final = re.compile(r"\b(create|cache)\b", re.IGNORECASE)
-_LONG: Final = 200_000  # messages in the log that make it worth looking which columns are used
+_LONG: Final = (
+    200_000  # messages that are read of the log, which make it worth looking which columns are used
+)
 _PATIENCE: Final = 2.0  # seconds that a broker has to take a connection
 _SCAN: Final = "] stafeta"  # how a line of a plan ends that is about a scan of the log
 _CHEAPEST: Final = "offset"  # of the columns: a task knows it without asking
 
 
-class Done(NamedTuple):
-    """What a statement has brought: so many rows, and whether the limit has left some out."""
-
-    rows: int
-    cut: bool
-    has_columns: bool
-
-
-class Queries:
+class Queries(Statements):
     """Statements, one after the other, in a session. `tell` takes sentences for whoever asks; from `long` messages on,
     a log is long."""
 
@@ -57,34 +52,27 @@ class Queries:
         self._long = long
         self._built_on = False
         self._cancelled = False
+        self._tag = f"sql-{uuid4().hex}"
 
-    def run(self, statement: str, output: Output, limit: int | None = None) -> Done:
-        """Carries out a statement. Raises what Spark has against it as a sentence."""
+    def attempt(self, statement: str, output: Output, limit: int | None = None) -> Done:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        self._cancelled = retried = False
-        while True:
-            try:
-                return self._write(self._frame(statement), output, limit)
-            except (PySparkException, Py4JError, StafetaError) as error:
-                output.drop()
-                failure = translated(error, statement)
-                if retried or output.shown or not isinstance(failure, DataLoss):
-                    raise failure from None
-                retried = True
-            except BaseException:
-                output.drop()
-                raise
+        self._cancelled = False
+        try:
+            mark(self._spark, self._tag)
+            return self._write(self._frame(statement), output, limit)
+        except (PySparkException, Py4JError, StafetaError) as error:
+            if self._cancelled:
+                raise KeyboardInterrupt from None
+            raise translated(error, statement) from None
 
     def cancel(self) -> None:
-        """Ends what Spark does for the statement that runs, from another thread. What is only planned goes on: may be
-        repeated."""
         self._cancelled = True
-        if hasattr(self._spark, "interruptAll") and not hasattr(self._spark, "_jsparkSession"):
-            self._spark.interruptAll()
+        if is_local(self._spark):
+            interrupt(self._spark, self._tag)
         else:
-            self._spark.sparkContext.cancelAllJobs()
+            self._spark.interruptAll()
 
     def _write(self, frame: "DataFrame", output: Output, limit: int | None) -> Done:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -108,7 +96,7 @@ class Queries:
         return Done(rows, cut, bool(schema.names))
 
     def _frame(self, statement: str) -> "DataFrame":
-        from stafeta.pipeline.view import register
+        from stafeta.pipeline.view import Stored
 
         named = bool(_NAMED.search(statement))
         # A view of the user's own may be built on one of ours, and is not to grow old either.
@@ -116,18 +104,15 @@ class Queries:
         if not named and not self._built_on:
             return self._spark.sql(statement)
         log = self._look_for_broker()
-        register(self._spark, self._config, log=log)
+        stored = Stored(self._spark, self._config, log=log)
+        for sentence in stored.gone:
+            self._tell(sentence)
+        stored.register()
         frame = self._spark.sql(statement)
-        if log and self._log_is_long() and (columns := used_columns(frame)) is not None:
-            register(self._spark, self._config, columns=columns)
+        if stored.unarchived >= self._long and (columns := used_columns(frame)) is not None:
+            stored.register(columns)
             frame = self._spark.sql(statement)
         return frame
-
-    def _log_is_long(self) -> bool:
-        from stafeta import connect
-
-        with connect(self._config.pipeline.broker) as broker:
-            return sum(topic.next - topic.first for topic in broker.topics()) >= self._long
 
     def _look_for_broker(self) -> bool:
         """Whether the broker is there. Where it is not, the lake has to do."""

@@ -1,0 +1,1 @@
+"""Statements of SQL: carried out in a session, and asked for by others."""
