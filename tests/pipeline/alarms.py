@@ -15,13 +15,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stafeta.config import Config
 from stafeta.config.options import Alerts, Pipeline
 from stafeta.pipeline.job import Context
-from stafeta.pipeline.jobs.alerts import JOB
+from stafeta.pipeline.jobs.alerts import JOB, figures
 from tests.brokers import BrokerProcess
-from tests.pipeline.queries import address, connect, setting
+from tests.pipeline.queries import address, connect
 from tests.waiting import PATIENCE
 
-STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
-ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
 
 
@@ -72,6 +70,10 @@ class Alarms:
         for checksum in (self._folder / "checkpoint" / "commits").glob(".*.crc"):
             checksum.unlink()
 
+    def figures(self) -> dict[str, int]:
+        """As the job's reports have them."""
+        return dict(figures(self.context()))
+
     def told(self, subscribe: str = "+/+/#") -> list[tuple[str, str, str, int]]:
         """Rule, topic, state and offset of alerts, in their order."""
         return [
@@ -89,12 +91,13 @@ class Alarms:
     def _start(self, batch: int, *, once: bool) -> StreamingQuery:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "alerts.toml").write_text(self.rules, encoding="utf-8")
+        (query,) = JOB.start(self.context(batch, once=once))
+        return query
+
+    def context(self, batch: int = 1_000_000, *, once: bool = True) -> Context:
         config = replace(
             Config(),
             alerts=Alerts(rules=str(self._folder / "alerts.toml")),
             pipeline=Pipeline(broker=address(self._broker), batch=batch, trigger=1.0),
         )
-        context = Context(self._spark, config, "alerts", str(self._folder / "checkpoint"), once)
-        with setting(self._spark, STATE_STORE, ROCKS):
-            (query,) = JOB.start(context)
-        return query
+        return Context(self._spark, config, "alerts", str(self._folder / "checkpoint"), once)

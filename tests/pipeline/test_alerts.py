@@ -4,12 +4,16 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
+from stafeta.errors import Unsound
+from stafeta.pipeline.jobs.alerting.rules import parse
 from tests.brokers import BrokerProcess
+from tests.pipeline import former_alerts
 from tests.pipeline.alarms import BEGIN, Alarms, sent
 from tests.pipeline.queries import connect
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 VALUED = """
 [[rule]]
@@ -39,6 +43,13 @@ name = "unusual"
 topics = "#"
 z_score = 4
 window = "1m"
+"""
+HOT = """
+[[rule]]
+name = "hot"
+topics = "hall/+"
+above = 30
+hysteresis = 2
 """
 SILENT = """
 [[rule]]
@@ -77,22 +88,20 @@ def test_every_kind_is_raised_and_cleared_once_with_duplicates_late_readings_res
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     alarms = Alarms(spark, broker, tmp_path, VALUED)
-    late: dict[int, int] = {}
     sent(broker, "hall/a", *QUIET, at=range(1, 11))
     sent(broker, "rollup/1m/hall", *QUIET, 99.0)
     sent(broker, "hall", *QUIET)
     for part in (COURSE[:4], COURSE[4:]):
         sent(broker, "hall/a", *[value for value, _ in part], at=[second for _, second in part])
-        query = alarms.run(batch=16)
-        late |= {one.batchId: one.observedMetrics["alerts"]["late"] for one in query.recentProgress}
+        alarms.run(batch=16)
         broker.restart()
         alarms.forget_last_commit()
     soon = (datetime.now(UTC) + timedelta(minutes=50) - BEGIN).total_seconds()
     sent(broker, FAR, 25.0, 50.0, at=[soon, 2])  # which a time that is ahead does not make late
-    (last,) = [one for one in alarms.run().recentProgress if one.observedMetrics["alerts"]["ahead"]]
-    assert last.observedMetrics["alerts"].asDict() == {"late": 0, "ahead": 1}
+    assert alarms.figures() == {"alerts": sum(map(len, EXPECTED.values())), "late": 1, "ahead": 0}
+    alarms.run()
     assert by_rule(alarms) == EXPECTED
-    assert sum(late.values()) == 1
+    assert alarms.figures() == {"alerts": sum(map(len, EXPECTED.values())) + 2, "late": 1, "ahead": 1}
 
     hot = {"rule": "hot", "topic": "hall/a", "kind": "above", "limit": 30.0, "severity": "warning"}
     raised = {"state": "raised", "value": 40.0, "offset": 11, "time": "2026-11-16T08:00:11Z"}
@@ -135,3 +144,37 @@ def test_silence_is_raised_once_and_a_job_does_not_take_its_own_absence_for_it(
     (first, *_) = alarms.payloads("alerts/gone/hall/a")
     assert first["message"] == "hall/a has been silent for 2s."
     assert (first["limit"], first["value"], first["severity"]) == ("2s", None, "critical")
+
+
+def test_a_checkpoint_in_which_spark_kept_the_state_is_gone_on_with(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Its last micro-batch has written its alert, but is not committed."""
+    alarms = Alarms(spark, broker, tmp_path, HOT + SILENT)
+    sent(broker, "hall/a", 40.0, 20.0)
+    former = former_alerts.start(alarms.context(batch=1), parse(alarms.rules))
+    assert former.awaitTermination(PATIENCE)
+    alarms.forget_last_commit()
+    before = [("hot", "hall/a", "raised", 1), ("hot", "hall/a", "cleared", 2)]
+    assert alarms.told("hot/#") == before
+    sent(broker, "hall/a", 30.0, 50.0)
+    with alarms.running():
+        wait_until(lambda: alarms.told("gone/#")[-1:] == [("gone", "hall/a", "raised", 4)])
+    assert alarms.told("hot/#") == [*before, ("hot", "hall/a", "raised", 4)], (
+        "none is lost, and none there twice"
+    )
+    assert not (tmp_path / "checkpoint" / "state").exists()
+
+
+def test_a_state_of_sparks_that_cannot_be_read_ends_the_job_and_is_left_as_it_is(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    alarms = Alarms(spark, broker, tmp_path, HOT)
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "state" / "0").mkdir(parents=True)
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "7").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    with pytest.raises(Unsound, match=r"an earlier version .* remove the checkpoint"):
+        alarms.run()
+    assert (checkpoint / "state").exists()
+    assert (checkpoint / "commits" / "7").exists()

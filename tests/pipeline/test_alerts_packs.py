@@ -1,6 +1,6 @@
 """Readings in packs: what goes in comes out, topic by topic and in order."""
 
-from types import SimpleNamespace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -8,41 +8,59 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.pipeline.jobs.alerting.evaluation import joined
 from stafeta.pipeline.jobs.alerting.packs import packed, unpacked
+from stafeta.pipeline.jobs.batches.readings import Readings, readings_of
 
-rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 99), st.none() | st.floats(allow_nan=False)))
+BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+Message = tuple[str, int, int, float | None]
+"""Topic, offset, time (microseconds) and number."""
 
-
-def batch(found: list[tuple[str, int, int, float | None]]) -> pa.RecordBatch:
-    topics, offsets, times, numbers = zip(*found, strict=True) if found else ((), (), (), ())
-    columns: dict[str, Any] = {
-        "topic": pa.array(topics, pa.string()),
-        "offset": pa.array(offsets, pa.int64()),
-        "timestamp": pa.array(times, pa.timestamp("us", "UTC")),
-        "number": pa.array(numbers, pa.float64()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
+rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 99), st.none() | st.floats()))
 
 
-@given(rows, st.integers(0, 20))
-def test_readings_come_out_of_packs_as_they_went_in(
-    found: list[tuple[str, int, float | None]], cut: int
-) -> None:
+def read(found: list[Message]) -> Readings | None:
+    """What a task reads: batches of a topic each, as the broker hands them out."""
+    batches = []
+    for topic in "abc":
+        mine = [one for one in found if one[0] == topic]
+        for part in (mine[:2], mine[2:]):
+            if part:
+                _, offsets, times, numbers = zip(*part, strict=True)
+                columns: dict[str, Any] = {
+                    "topic": pa.array([topic] * len(part)),
+                    "offset": pa.array(offsets, pa.int64()),
+                    "timestamp": pa.array(
+                        [BEGIN + timedelta(microseconds=time) for time in times], pa.timestamp("us", "UTC")
+                    ),
+                    "number": pa.array(numbers, pa.float64()),
+                }
+                batches.append(pa.RecordBatch.from_pydict(columns))
+    return readings_of(batches) if batches else None
+
+
+def numbered(found: list[tuple[str, int, float | None]]) -> list[Message]:
+    """Messages with the offsets of their topics."""
     offsets = dict.fromkeys("abc", 0)
-    messages: list[tuple[str, int, int, float | None]] = []
+    messages: list[Message] = []
     for topic, time, number in found:
         offsets[topic] += 1
         messages.append((topic, offsets[topic], time, number))
-    packs: dict[str, list[SimpleNamespace]] = {}
-    for part in packed([batch(messages[cut:]), batch(messages[:cut])]):
-        for row in part.to_pylist():
-            packs.setdefault(row["topic"], []).append(SimpleNamespace(**row))
-    assert packs.keys() == {topic for topic, *_ in messages}
-    for topic, ones in packs.items():
-        readings = joined(map(unpacked, ones))
-        expected = [one[1:] for one in messages if one[0] == topic]
-        assert readings.offsets.tolist() == [offset for offset, _, _ in expected]
-        assert readings.times.tolist() == [time for _, time, _ in expected]
+    return messages
+
+
+@given(rows, st.integers(0, 20))
+def test_readings_come_out_of_packs_as_they_went_in_but_for_what_no_rule_is_about(
+    found: list[tuple[str, int, float | None]], cut: int
+) -> None:
+    messages = numbered(found)
+    tasks = [read(messages[cut:]), read(messages[:cut])]
+    packs = [packed(one, lambda topic: topic != "c") for one in tasks if one is not None]
+    readings = unpacked(pack for pack in packs if pack is not None)
+    concerned = [one for one in messages if one[0] != "c" or one[3] is not None]
+    assert readings.keys() == {topic for topic, *_ in concerned}
+    for topic, made in readings.items():
+        expected = [one[1:] for one in concerned if one[0] == topic]
+        assert made.offsets.tolist() == [offset for offset, _, _ in expected]
+        assert made.times.tolist() == [time for _, time, _ in expected]
         numbers = [np.nan if number is None else number for _, _, number in expected]
-        assert np.array_equal(readings.numbers, np.array(numbers), equal_nan=True)
+        assert np.array_equal(made.numbers, np.array(numbers), equal_nan=True)

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from stafeta.errors import DataLoss
 from stafeta.pipeline.connector.batch_reader import TopicReader
+from stafeta.pipeline.connector.planning import Range, Task
 from stafeta.pipeline.connector.source import DefaultSource
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import (
@@ -142,6 +143,43 @@ def test_a_stream_that_breaks_goes_on_after_the_last_row(
             found += [(row["offset"], int(row["payload"])) for row in batch.to_pylist()]
     assert found == [(number, number) for number in range(1, ROWS + 1)]
     assert "Trying again" in caplog.text, "it has read everything before"
+
+
+def test_a_stream_of_several_topics_that_breaks_goes_on_after_the_last_row(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    payloads = [number.ljust(len(LARGE)) for number in numbered(1, ROWS // 3)]
+    published(broker, **dict.fromkeys(("a", "b", "c"), payloads))
+    strict = reader(broker, subscribe="#", batchRows="10")
+    found: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    task = Task(tuple(Range(topic, 1, ROWS // 3 + 1) for topic in found))
+    for batch in strict.read(task):
+        if len(found["b"]) == 10:
+            broker.restart()
+        for row in batch.to_pylist():
+            found[row["topic"]].append(row["offset"])
+            assert row["offset"] == int(row["payload"])
+    assert found == {topic: list(range(1, ROWS // 3 + 1)) for topic in "abc"}
+    assert "Trying again" in caplog.text, "it has read everything before"
+
+
+def test_of_several_topics_what_is_gone_of_one_is_told(forgetful: BrokerProcess) -> None:
+    with connect(forgetful) as connection:
+        for topic in ("a", "b", "c"):
+            connection.hold(topic, name="somebody")
+            connection.publish(topic, numbered(1, 10))
+        strict, tolerant = (
+            reader(forgetful, subscribe="#", failOnDataLoss=fail) for fail in ("true", "false")
+        )
+        (task,) = strict.partitions()
+        dropped(connection, "b", 4)
+        connection.unsubscribe("c", name="somebody")
+        wait_until(lambda: not connection.topics("c"))
+    with pytest.raises(DataLoss, match="3 of the messages 1 to 10 of topic 'b' are gone"):
+        list(strict.read(task))
+    rows = [row for batch in tolerant.read(task) for row in batch.to_pylist()]
+    expected = [("a", offset) for offset in range(1, 11)] + [("b", offset) for offset in range(4, 11)]
+    assert [(row["topic"], row["offset"]) for row in rows] == expected
 
 
 def test_offsets_are_true_also_where_messages_have_gone_while_the_broker_was_away(

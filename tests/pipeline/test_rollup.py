@@ -24,8 +24,8 @@ from stafeta.config.options import Rollup as Sizes
 from stafeta.errors import ConfigError, Unsound
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context
+from stafeta.pipeline.jobs.batches.readings import readings_of
 from stafeta.pipeline.jobs.rolling.window_rows import finished, published
-from stafeta.pipeline.jobs.rolling.window_source import readings_of
 from stafeta.pipeline.jobs.rolling.windows import Windows, summed_up
 from stafeta.pipeline.jobs.rollup import JOB, Rolling, Rollup, figures
 from stafeta.pipeline.lake import Lake
@@ -220,7 +220,7 @@ def test_while_nothing_changes_nothing_is_written_again(hand: Hand, broker: Brok
 def test_windows_that_are_missing_are_told(hand: Hand) -> None:
     hand.roll(0, ("a", 1))
     shutil.rmtree(Path(hand.rollup.folder) / "0")
-    with pytest.raises(Unsound, match="The windows that were open after micro-batch 0 are missing"):
+    with pytest.raises(Unsound, match="What rollup knew after micro-batch 0 is missing"):
         hand.roll(1, ("a", 2))
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from stafeta.pipeline.connector.options import ReadOptions
+from stafeta.pipeline.jobs.batches import reading_source
 from stafeta.pipeline.jobs.rolling import window_source
 from stafeta.pipeline.jobs.rolling.windows import NEVER, Windows, encoded
 from tests.brokers import BrokerProcess
@@ -35,7 +36,7 @@ def read(one: window_source.WindowStream) -> Windows:
 def test_each_reading_is_in_one_part_and_what_jobs_write_in_none(
     broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, portion: int
 ) -> None:
-    monkeypatch.setattr(window_source, "_ROWS", portion)
+    monkeypatch.setattr(reading_source, "_ROWS", portion)
     times = pa.array(
         [BEGIN + timedelta(milliseconds=250 * at) for at in range(100)], pa.timestamp("us", "UTC")
     )

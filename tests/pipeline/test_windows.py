@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stafeta.pipeline.jobs.batches.readings import Readings
 from stafeta.pipeline.jobs.rolling.closing import advanced
 from stafeta.pipeline.jobs.rolling.window_rows import finished
-from stafeta.pipeline.jobs.rolling.windows import Readings, Windows, summed_up
+from stafeta.pipeline.jobs.rolling.windows import Windows, summed_up
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -127,6 +127,23 @@ def fresh(folder: str, keep: str) -> str:
     return f"{folder}/{uuid.uuid4().hex}"
 
 
+def numbers(folder: str) -> list[int]:
+    """The numbers that are names of files in a folder, or of folders."""
+    from pyarrow import fs
+
+    system, path = _place(folder)
+    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    return sorted(int(one.base_name) for one in found if one.base_name.isdecimal())
+
+
+def exists(folder: str) -> bool:
+    """Whether there is a folder."""
+    from pyarrow import fs
+
+    system, path = _place(folder)
+    return system.get_file_info(path).type == fs.FileType.Directory
+
+
 def remove(folder: str) -> None:
     """Removes a folder and all that is in it, if it is there."""
     system, path = _place(folder)

@@ -29,6 +29,22 @@ def looked_at(folder: str, batch: int) -> int | None:
     return max((int(one[LOOKED]) for one in entries if LOOKED in one), default=None)
 
 
+def begun_at(folder: str, batch: int) -> int:
+    """When a micro-batch was planned, in milliseconds since 1970. It stays so when it is done again."""
+    metadata = _sources(folder, batch)[0]
+    return int(metadata["batchTimestampMs"])
+
+
+def last_commit(folder: str) -> int:
+    """The last micro-batch that Spark is done with; -1 where there is none."""
+    return max(checkpoint_files.numbers(f"{folder}/commits"), default=-1)
+
+
+def query_id(folder: str) -> str:
+    """The query's id, which it keeps as long as its checkpoint."""
+    return str((checkpoint_files.read(folder, "metadata") or {}).get("id", ""))
+
+
 def is_empty(folder: str, batch: int) -> bool:
     """Whether a micro-batch is known to have no messages: it ends where it begins."""
     ends, begins = _sources(folder, batch)[1:], _sources(folder, batch - 1)[1:]

@@ -35,6 +35,7 @@ def ten(flying: BrokerProcess) -> str:
     with Peer(flying.door("flight")) as peer:
         peer.put_texts(TEN, numbered(4))
         peer.put_texts(TEN, numbered(6, 5))
+        peer.put_texts(f"{TEN}/b", numbered(7))
     return TEN
 
 
@@ -90,6 +91,22 @@ def ten(flying: BrokerProcess) -> str:
         {"client": "a b", "filter": "ten"},
         {"client": 5, "filter": "ten"},
         {"client": "nobody-has-subscribed-so", "filter": "ten"},
+        {"spans": []},
+        {"spans": "ten"},
+        {"spans": ["ten"]},
+        {"spans": [["ten", 1]]},
+        {"spans": [["ten", 1, 2, 3]]},
+        {"spans": [[5, 1, 2]]},
+        {"spans": [["ten", 1, True]]},
+        {"spans": [["ten", -1, 2]]},
+        {"spans": [["ten", 1, 1 << 70]]},
+        {"spans": [["ten", 1, 2], ["two words", 1, 2]]},
+        {"spans": [["ten", 1, 2]], "topic": "ten"},
+        {"spans": [["ten", 1, 2]], "filter": "ten"},
+        {"spans": [["ten", 1, 2]], "client": "a"},
+        {"spans": [["ten", 1, 2]], "from": 1},
+        {"spans": [["ten", 1, 2]], "to_time": 5},
+        {"spans": [["ten", 1, 2]], "follow": True},
     ],
     ids=lambda ticket: ascii(ticket)[:60],
 )
@@ -286,3 +303,34 @@ def test_any_range_of_any_batches_is_exact(
     found = [offset for batch in batches for offset in column(batch, "offset")]
     assert found == list(range(low, min(high, 11)))[:limit]
     assert all(0 < batch.num_rows <= batch_rows for batch in batches)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "/b", "/none"]), st.integers(0, 12), st.integers(0, 12)), min_size=1
+    ),
+    st.integers(1, 5),
+    st.none() | st.integers(0, 12),
+)
+def test_spans_give_each_topic_by_itself_and_say_where_batches_begin(
+    flying: BrokerProcess, ten: str, spans: list[tuple[str, int, int]], batch_rows: int, limit: int | None
+) -> None:
+    counts = {ten: 10, f"{ten}/b": 7, f"{ten}/none": 0}
+    with Peer(flying.door("flight")) as peer:
+        wanted = [(ten + name, low, high) for name, low, high in spans]
+        ticket = {"spans": wanted, "columns": ["offset"], "batch_rows": batch_rows, "limit": limit}
+        found: list[tuple[str, int]] = []
+        for chunk in peer.client.do_get(flight.Ticket(json.dumps(ticket).encode()), peer.options):
+            assert chunk.data is not None
+            assert chunk.app_metadata is not None
+            offsets = column(chunk.data, "offset")
+            told = json.loads(chunk.app_metadata.to_pybytes())
+            assert 0 < len(offsets) <= batch_rows
+            assert told["offset"] == offsets[0]
+            found += [(told["topic"], offset) for offset in offsets]
+    expected = [
+        (topic, offset)
+        for topic, low, high in wanted
+        for offset in range(max(low, 1), min(high, counts[topic] + 1))
+    ]
+    assert found == expected[:limit]

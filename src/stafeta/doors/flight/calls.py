@@ -128,7 +128,12 @@ class Calls(flight.FlightServerBase):
             broker = self._door.broker
             mark = None if wanted.mark is None else broker.mark
             encoder = BatchEncoder(
-                wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs, mark=mark
+                wanted.columns,
+                wanted.batch_rows,
+                wanted.limit,
+                runs=wanted.runs,
+                mark=mark,
+                apart=bool(wanted.spans),
             )
             schema = encoder.schema
             if mark is not None:

@@ -41,6 +41,14 @@ class Range(NamedTuple):
 ALL: Final = Range()
 
 
+class Span(NamedTuple):
+    """Offsets of a topic, from `start` up to, not including, `stop`."""
+
+    topic: str
+    start: int
+    stop: int
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     topic: str | None = None
@@ -53,6 +61,8 @@ class Ticket:
     batch_rows: int = BATCH_ROWS
     runs: bool = False
     mark: str | None = None
+    spans: tuple[Span, ...] = ()
+    """In place of a topic or a filter: the offsets of several topics."""
 
     @property
     def wanted(self) -> str:
@@ -105,7 +115,8 @@ def read_ticket(data: bytes) -> Ticket:
     if not data.lstrip().startswith(b"{"):
         return Ticket(topic=_text_of(data, "ticket"))
     body = Body(data, "ticket")
-    topic, filter_ = _what(body)
+    spans = _spans(body)
+    topic, filter_ = _what(body) if not spans else (None, None)
     client = body.text("client", optional=True)
     if client is not None and filter_ is None:
         raise InvalidRequest("A ticket with a client needs the filter that it has subscribed to.")
@@ -117,6 +128,8 @@ def read_ticket(data: bytes) -> Ticket:
     follow = body.flag("follow")
     if follow and (range_.stop is not None or range_.to_time is not None):
         raise InvalidRequest("What follows has no end: leave out to and to_time, or follow.")
+    if spans and (follow or range_ != ALL):
+        raise InvalidRequest("A ticket with spans has their offsets: leave out from, to, times and follow.")
     columns = body.texts("columns", optional=True)
     ticket = Ticket(
         topic=topic,
@@ -129,6 +142,7 @@ def read_ticket(data: bytes) -> Ticket:
         batch_rows=body.number("batch_rows", least=1, optional=True) or BATCH_ROWS,
         runs=body.flag("runs"),
         mark=body.text("mark", optional=True),
+        spans=spans,
     )
     body.end()
     return ticket
@@ -200,6 +214,23 @@ def _what(body: "Body") -> tuple[str | None, str | None]:
     if (topic is None) == (filter_ is None):
         raise InvalidRequest(f"A {body.what} has either a topic or a filter.")
     return topic, filter_
+
+
+def _spans(body: "Body") -> tuple[Span, ...]:
+    found = body.take("spans")
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not found or not all(map(_is_span, found)):
+        raise InvalidRequest(
+            f"The {body.what}'s spans are {shown(found)}; they must be a list of [topic, from, to], with offsets."
+        )
+    return tuple(Span(*one) for one in found)
+
+
+def _is_span(one: object) -> bool:
+    if not isinstance(one, list) or len(one) != 3 or not isinstance(one[0], str):
+        return False
+    return all(type(offset) is int and 0 <= offset <= _LARGEST for offset in one[1:])
 
 
 def _range(body: "Body") -> Range:

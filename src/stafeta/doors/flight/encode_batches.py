@@ -5,9 +5,12 @@
 3. Who asks for marks gets one with each batch, that of its last row.
 4. Who asks for runs gets the columns of text run-end encoded: what is constant goes as one value. Of one topic, the
    offset of a batch's first row is in its metadata, so that nobody needs the column.
+5. Who asks for spans gets each topic in batches of its own, whose metadata have its name, too.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
 import orjson
@@ -62,7 +65,10 @@ class BatchEncoder:
         *,
         runs: bool = False,
         mark: Callable[[int], str] | None = None,
+        apart: bool = False,
     ) -> None:
+        """With `apart`, no batch has messages of several topics, and each has its topic in its metadata."""
+        self._apart = apart
         self.schema = schema_of(columns, runs=runs)
         self._runs = runs
         self._mark = mark
@@ -79,12 +85,9 @@ class BatchEncoder:
         """What a stream hands out together; if asked for, with the metadata that says where it begins and ends."""
         found = [as_columns(batch) for batch in portion]
         topic = found[0].topic
-        if all(batch.topic == topic for batch in found):
-            for batch in joined(found):
-                for start in range(batch.base, batch.end, self._rows):
-                    if rows := self._within(min(self._rows, batch.end - start)):
-                        part = batch.cut(start, start + rows)
-                        yield self._with_metadata(self._made(part), part.last_position, start)
+        if self._apart or all(batch.topic == topic for batch in found):
+            for _, ones in groupby(found, attrgetter("topic")):
+                yield from self._of_one_topic(list(ones))
             return
         positions = pa.concat_arrays([batch.array(POSITION) for batch in found])
         order = pc.sort_indices(positions)
@@ -94,12 +97,21 @@ class BatchEncoder:
                 last = positions[order[start + rows - 1].as_py()].as_py()
                 yield self._with_metadata(self._merged(columns, order.slice(start, rows)), last)
 
+    def _of_one_topic(
+        self, found: list[ColumnBatch]
+    ) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
+        for batch in joined(found):
+            for start in range(batch.base, batch.end, self._rows):
+                if rows := self._within(min(self._rows, batch.end - start)):
+                    part = batch.cut(start, start + rows)
+                    yield self._with_metadata(self._made(part), part.last_position, start, batch.topic)
+
     def _with_metadata(
-        self, batch: pa.RecordBatch, last: int, offset: int | None = None
+        self, batch: pa.RecordBatch, last: int, offset: int | None = None, topic: str | None = None
     ) -> pa.RecordBatch | tuple[pa.RecordBatch, bytes]:
         """The batch with its metadata: the mark of its last position, and the offset of its first row."""
-        metadata: dict[str, object] = {}
-        if self._runs and offset is not None:
+        metadata: dict[str, object] = {"topic": topic} if self._apart else {}
+        if (self._runs or self._apart) and offset is not None:
             metadata["offset"] = offset
         if self._mark is not None:
             metadata["mark"] = self._mark(last)

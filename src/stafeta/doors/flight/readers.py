@@ -7,14 +7,16 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, Protocol
 
 from stafeta.broker import Broker, Subscription, Topic
 from stafeta.broker.portions import in_portions
-from stafeta.doors.flight.codec import Range, Ticket
-from stafeta.errors import Lagging, NoSuchOffset, StafetaError
+from stafeta.doors.flight.codec import Range, Span, Ticket
+from stafeta.errors import Lagging, NoSuchOffset, NoSuchTopic, StafetaError
 from stafeta.message import ROW, Batch
 
 PORTION: Final = 2 << 20  # bytes, where a row takes some beside its payload
@@ -75,6 +77,49 @@ class RangeReader:
 
     def close(self) -> None:
         pass
+
+
+class SpansReader:
+    """The messages of several topics, each between two offsets, one topic after the other. What has gone is left out:
+    the offsets of what comes say so."""
+
+    def __init__(self, broker: Broker, spans: Sequence[Span]) -> None:
+        self._broker = broker
+        self._left: deque[tuple[Topic, int, int]] = deque()
+        self._failed: StafetaError | None = None
+        for span in spans:
+            with suppress(NoSuchTopic):
+                topic = broker.topic(span.topic)
+                self._left.append((topic, span.start, min(span.stop, topic.visible)))
+
+    async def next(self) -> list[Batch] | None:
+        found: list[Batch] = []
+        room = PORTION
+        while self._left and room > 0:
+            if self._failed is not None:
+                raise self._failed
+            topic, start, stop = self._left.popleft()
+            batches = await self._read(topic, start, stop, room)
+            if batches:
+                found += batches
+                room -= sum(batch.size + ROW * batch.count for batch in batches)
+                self._left.appendleft((topic, batches[-1].end, stop))
+        return found or None
+
+    async def _read(self, topic: Topic, start: int, stop: int, room: int) -> list[Batch]:
+        """Some messages from this offset on; none where there is nothing more."""
+        tried = -1
+        while tried < (start := topic.past_skipped(max(start, topic.first))) < stop:
+            tried = start
+            if batches := await self._broker.read(topic, start, room, stop, ROW):
+                return batches
+        return []
+
+    def fail(self, error: StafetaError) -> None:
+        self._failed = error
+
+    def close(self) -> None:
+        self._left.clear()
 
 
 class ConsumerReader:

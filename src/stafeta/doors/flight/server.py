@@ -26,6 +26,7 @@ from stafeta.doors.flight.readers import (
     ConsumerReader,
     RangeReader,
     Reader,
+    SpansReader,
     Stream,
     edges,
     live_reader,
@@ -184,6 +185,10 @@ class FlightDoor:
         reader: Reader
         if ticket.client is not None:
             reader = await self._take_over(client_of(ticket.client), ticket)
+        elif ticket.spans:
+            for name in {span.topic for span in ticket.spans}:
+                check_name(name)
+            reader = SpansReader(self.broker, ticket.spans)
         elif ticket.topic is not None and not ticket.follow:
             check_name(ticket.topic)
             topic = self.broker.topic(ticket.topic)

@@ -4,15 +4,19 @@
    reads ahead would cost more than it gains.
 2. When a stream breaks the next one goes on after the last row. A broker that does not answer is waited for.
 3. What the task knows is not sent: topic and offset. What repeats is sent once for a batch.
-4. Where the broker's mark of all that is read is asked for, it goes with each request: what a task reads is of one log.
+4. Several ranges are asked for together: opening a stream takes some milliseconds, and topics may have a few messages
+   each.
+5. Where the broker's mark of all that is read is asked for, it goes with each request: what a task reads is of one log.
 """
 
 import gc
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,6 +35,7 @@ from stafeta.pipeline.lake.marks import latest
 
 _compute: Any = pc  # its types do not know all of it
 _KNOWN: Final = frozenset({"topic", "offset"})
+_TOGETHER: Final = 500  # ranges; a ticket of the broker's has room for some thousand
 
 
 class ReadMark:
@@ -56,24 +61,26 @@ def batches(
     shape = _Shape(schema, wanted)
     channel = options.address.channel()
     try:
-        for one in task.ranges:
-            count = 0
-            for offset, batch in _Stream(channel, one, shape.asked, options.batch_rows, read_mark):
+        for first in range(0, len(task.ranges), _TOGETHER):
+            ranges = task.ranges[first : first + _TOGETHER]
+            counts = dict.fromkeys(ranges, 0)
+            for one, offset, batch in _Stream(channel, ranges, shape.asked, options.batch_rows, read_mark):
                 made = shape.made(batch, one.topic, offset)
-                count += batch.num_rows
+                counts[one] += batch.num_rows
                 if made.num_rows:
                     yield made
-            if count < one.rows and options.fail_on_data_loss:
-                raise lost(one, one.rows - count)
+            for one, count in counts.items():
+                if count < one.rows and options.fail_on_data_loss:
+                    raise lost(one, one.rows - count)
     finally:
         channel.close()
 
 
+@cache
 def spare_the_collector() -> None:
     """After each task, a Python worker of Spark's collects garbage, and takes some 40 ms to look at all modules. What
-    is there now is here to stay, and is not looked at again."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+    is there now is here to stay, and is not looked at again. (To ask whether that was done takes 10 ms.)"""
+    gc.freeze()
 
 
 class _Shape:
@@ -114,38 +121,36 @@ class _Shape:
 
 
 class _Stream:
-    """The batches of a range, over as many `do_get` streams as it takes. They end where the messages are gone."""
+    """The batches of ranges, over as many `do_get` streams as it takes: each with its range, and its first offset. They
+    end where the messages are gone."""
 
     def __init__(
         self,
         channel: Channel,
-        one: Range,
+        ranges: Sequence[Range],
         columns: list[str],
         batch_rows: int | None,
         read_mark: ReadMark | None,
     ) -> None:
         self._channel = channel
         self._read_mark = read_mark
-        self._range = one
-        self._ticket: dict[str, object] = {
-            "topic": one.topic,
-            "to": one.stop,
-            "columns": columns,
-            "runs": True,
-        }
+        self._left = deque((one, one.start) for one in ranges)  # and where each goes on
+        self._asked: dict[str, object] = {"columns": columns, "runs": True}
         if batch_rows is not None:
-            self._ticket["batch_rows"] = batch_rows
-        self._next = one.start
+            self._asked["batch_rows"] = batch_rows
 
-    def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def __iter__(self) -> Iterator[tuple[Range, int, pa.RecordBatch]]:
         pauses = Pauses()
         progress = time.monotonic()
-        while self._next < self._range.stop:
+        while self._left:
             try:
-                for offset, batch in self._one():
-                    self._next = offset + batch.num_rows
+                for topic, offset, batch in self._one():
+                    one = self._range_of(topic, offset)
+                    self._left[0] = one, offset + batch.num_rows
+                    if offset + batch.num_rows >= one.stop:
+                        self._left.popleft()
                     pauses.reset()
-                    yield offset, batch
+                    yield one, offset, batch
                     progress = time.monotonic()
                 return
             except Lagging:
@@ -162,10 +167,16 @@ class _Stream:
                 self._channel.log_trouble(error, pause)
                 time.sleep(pause)
 
-    def _one(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """One stream, up to its end: batches, and the offsets of their first rows."""
+    def _range_of(self, topic: str | None, offset: int) -> Range:
+        """The range that a batch is of. Those before it have nothing more."""
+        while topic is not None and not (self._left[0][0].topic == topic and offset < self._left[0][0].stop):
+            self._left.popleft()
+        return self._left[0][0]
+
+    def _one(self) -> Iterator[tuple[str | None, int, pa.RecordBatch]]:
+        """One stream, up to its end: batches with their topics (None: the only one) and first offsets."""
         try:
-            asked = {**self._ticket, "from": self._next}
+            asked = {**self._asked, **self._wanted()}
             if self._read_mark is not None:
                 asked["mark"] = self._read_mark.latest
             ticket = flight.Ticket(json.dumps(asked).encode())
@@ -174,12 +185,18 @@ class _Stream:
                 _Watch(self._opened(client, ticket), self._channel.timeout) as reader,
             ):
                 while (chunk := reader.next()) is not None:
-                    said = json.loads(chunk.app_metadata.to_pybytes())
+                    about = json.loads(chunk.app_metadata.to_pybytes())
                     if self._read_mark is not None:
-                        self._read_mark.add(said["mark"])
-                    yield said["offset"], chunk.data
+                        self._read_mark.add(about["mark"])
+                    yield about.get("topic"), about["offset"], chunk.data
         except TROUBLE as error:
             raise translated(error) from None
+
+    def _wanted(self) -> dict[str, object]:
+        if len(self._left) == 1:
+            one, start = self._left[0]
+            return {"topic": one.topic, "from": start, "to": one.stop}
+        return {"spans": [(one.topic, start, one.stop) for one, start in self._left]}
 
     def _opened(self, client: flight.FlightClient, ticket: flight.Ticket) -> flight.FlightStreamReader:
         """A stream that has begun; there is no way to make that give up either."""

@@ -93,6 +93,12 @@ class BatchSink(DataSourceArrowWriter):
         _abort(self._options, messages)
 
 
+def write_micro_batch(broker: str, query: str, number: int, rows: "pa.RecordBatch") -> None:
+    """Writes rows, which have a column topic, as a micro-batch of a query, without Spark: as `StreamSink` does."""
+    options = WriteOptions(Address(broker), None, None, None)
+    _commit(options, [_stage(options, PRODUCER + query, number, iter([rows]), in_order=True)])
+
+
 def write_once(broker: str, name: str, number: int, rows: "pa.RecordBatch", query: str) -> None:
     """Writes rows, which have a column topic, in a batch of a name that counts, without Spark: as `BatchSink` does."""
     options = WriteOptions(Address(broker), None, None, (name, number))

@@ -128,7 +128,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.idle_trigger is not None and all(taken.get(name) for name in waiting):
             stands[LOOKED] = str(looked)
         if not any(taken.values()):
-            if not initial and not waiting and self._goes_by_clock():
+            if not initial and not waiting and self.goes_by_clock(start):
                 return stands | {
                     LOOKED: str(looked + 1)
                 }  # Spark begins nothing where the offsets are the same
@@ -259,8 +259,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._turn += most
         return shared(waiting, most, self._turn)
 
-    def _goes_by_clock(self) -> bool:
-        """Whether it is time for a micro-batch without messages."""
+    def goes_by_clock(self, start: Offsets) -> bool:
+        """Whether it is time for a micro-batch without messages, after the one that ended here."""
         every, now = self._options.idle_trigger, time.monotonic()
         if every is None or self._is_closed:
             return False

@@ -1,76 +1,93 @@
 """The job alerts: rules over readings, raised and cleared once each, to `alerts/<rule>/<topic>`. (docs/alerts.md)
 
-1. Only messages that a rule is about leave the JVM.
-2. Without a rule that waits for silence nothing has to be done while nothing comes, and so nothing is.
+1. Its tasks pack the readings that rules are about (`alerting.alert_source`). They are judged here, by what is known of
+   each topic: that is the state (`batches.stateful`), and the alerts go to their topics, which take them once.
+2. The time of a micro-batch is in Spark's checkpoint: one that is computed again comes out the same.
+3. Without a rule that waits for silence nothing has to be done while nothing comes, and so nothing is.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from stafeta.pipeline.job import Context, Job, without_own_topics
+import pyarrow as pa
+
+from stafeta.pipeline import spark_log
+from stafeta.pipeline.connector.sink import write_micro_batch
+from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs.alerting import alert_state, former_state
+from stafeta.pipeline.jobs.alerting.alert_source import DUE, AlertSource, options_of
+from stafeta.pipeline.jobs.alerting.alert_state import Messages, States, advanced, next_due
+from stafeta.pipeline.jobs.alerting.packs import unpacked
 from stafeta.pipeline.jobs.alerting.rules import Rule, load
-from stafeta.pipeline.runner.progress_counter import OBSERVED
+from stafeta.pipeline.jobs.batches.stateful import Computed, StatefulBatches, last_notes
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME: Final = "alerts"
-COLUMNS: Final = "topic,offset,timestamp,number"
-_IDLE: Final = "spark.sql.streaming.noDataMicroBatches.enabled"
-
-
-def alerts(messages: "DataFrame", rules: Sequence[Rule]) -> "DataFrame":
-    """What becomes of a stream of messages (`COLUMNS`): messages for the sink. Among its observed metrics, under
-    `alerts`, is how many readings came late, and how many had times that are ahead."""
-    from pyspark.sql import functions as f
-
-    from stafeta.pipeline.jobs.alerting import packs, processor
-
-    packed = messages.where(concerned(rules)).mapInArrow(packs.packed, packs.SCHEMA)
-    events = packed.groupBy("topic").transformWithState(
-        processor.AlertProcessor(tuple(rules)), processor.SCHEMA, "Append", "processingTime"
-    )
-    observed = events.observe(NAME, *(f.coalesce(f.sum(one), f.lit(0)).alias(one) for one in OBSERVED))
-    return observed.where("topic IS NOT NULL").select("topic", "payload", f.lit("json").alias("kind"))
-
-
-def concerned(rules: Sequence[Rule]) -> "Column":
-    """Whether a rule is about a message: silence is broken by any, the others are about numbers."""
-    from pyspark.sql import functions as f
-
-    from stafeta.pipeline.view import matching
-
-    by_clock = [rule.topics for rule in rules if rule.kind == "silent_for"]
-    by_value = [rule.topics for rule in rules if rule.kind != "silent_for"]
-    about = f.lit(False)
-    if by_clock:
-        about = about | matching(by_clock)
-    if by_value:
-        about = about | (f.col("number").isNotNull() & matching(by_value))
-    return about
+_FOLDER: Final = "alerts"
+_FIGURES: Final = ("alerts", "late", "ahead")
 
 
 def start(context: Context) -> "Sequence[StreamingQuery]":
     rules = load(context.config.alerts.rules)
-    messages = without_own_topics(context.stream(decode=True, columns=COLUMNS))
-    writer = alerts(messages, rules).writeStream.format("stafeta").outputMode("append")
-    waits = any(rule.kind == "silent_for" for rule in rules) and not context.once
-    with _idling(context.spark, waits):
-        return [context.start(writer.option("broker", context.config.pipeline.broker))]
+    folder = f"{context.checkpoint}/{_FOLDER}"
+    alerting = Alerting(rules, context.config.pipeline.broker, folder, context.checkpoint)
+    former_state.take_over(context.spark, context.checkpoint, rules, alerting)
+    context.spark.dataSource.register(AlertSource)
+    options: dict[str, Any] = options_of(rules, folder)
+    readings = context.stream(source=AlertSource.name(), **options)
+    return [context.start(readings.writeStream.foreachBatch(alerting))]
 
 
-@contextmanager
-def _idling(spark: "SparkSession", waits: bool) -> Iterator[None]:
-    """Queries that are started meanwhile have micro-batches without messages, or none. (With timers Spark would make
-    them for ever, also where it is to read only what is there.)"""
-    before = spark.conf.get(_IDLE)
-    spark.conf.set(_IDLE, str(waits).lower())
-    try:
-        yield
-    finally:
-        spark.conf.set(_IDLE, before or "true")
+def figures(context: Context) -> Mapping[str, Any]:
+    """For the reports: how many alerts there were, how many readings came late, and how many had times that are
+    ahead."""
+    last = last_notes(f"{context.checkpoint}/{_FOLDER}")
+    return last and {name: last[name] for name in _FIGURES}
 
 
-JOB = Job(NAME, "rules over readings: raised and cleared once each, to alerts/<rule>/<topic>", start)
+class Alerting(StatefulBatches[States, Messages]):
+    """The state is what is known of each topic, the results are alerts."""
+
+    job = NAME
+    counted = "new"
+
+    def __init__(self, rules: Sequence[Rule], broker: str, folder: str, log: str) -> None:
+        super().__init__(folder, log)
+        self._rules = rules
+        self._broker = broker
+
+    def compute(
+        self, state: States, before: Mapping[str, Any], packed: Iterable[tuple[int, bytes]], number: int
+    ) -> Computed[States, Messages]:
+        readings = unpacked(parts for _, parts in packed)
+        after = advanced(self._rules, state, readings, spark_log.begun_at(self._log, number))
+        found = {"alerts": len(after.messages), "late": after.late, "ahead": after.ahead}
+        notes = {name: before.get(name, 0) + count for name, count in found.items()}
+        notes |= {self.counted: len(after.messages), DUE: next_due(after.states)}
+        return Computed(after.states, after.messages, notes, bool(readings) or after.states != state)
+
+    def hand_on(self, results: Messages, notes: Mapping[str, Any], number: int) -> None:
+        topics, payloads = zip(*results, strict=True)
+        rows = {"topic": topics, "payload": payloads, "kind": ["json"] * len(topics)}
+        columns = {name: pa.array(column, pa.string()) for name, column in rows.items()}
+        batch = pa.RecordBatch.from_pydict(columns)
+        write_micro_batch(self._broker, spark_log.query_id(self._log), number, batch)
+
+    def empty(self) -> States:
+        return {}
+
+    def pack(self, state: States, results: Messages) -> bytes:
+        return alert_state.pack(state, results)
+
+    def unpack(self, content: bytes) -> tuple[States, Messages]:
+        return alert_state.unpack(content)
+
+
+JOB = Job(
+    NAME,
+    "rules over readings: raised and cleared once each, to alerts/<rule>/<topic>",
+    start,
+    figures=figures,
+)

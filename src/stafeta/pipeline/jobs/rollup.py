@@ -1,24 +1,19 @@
 """The job rollup: readings in windows, to topics `rollup/<size>/<topic>` and to the table `rollups`.
 
-1. A micro-batch is one job of Spark's, whose tasks sum readings up (`rolling.window_source`). What they come to is put
-   together here, with the windows that were open before.
-2. A micro-batch is computed once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
-   One that is repeated is not computed again: the same windows go to the lake and to the topics, each of which takes
-   them once.
-3. The windows that are open stay in memory for the next micro-batch. Whoever has none reads them from the disk.
-4. What was written of a batch is removed when the next is done.
+Its tasks sum readings up (`rolling.window_source`). What they come to is put together here, with the windows that were
+open before: those are the state (`batches.stateful`), and those that are closed go to the lake and to the topics, each
+of which takes them once.
 """
 
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from stafeta.errors import Unsound
 from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs.batches.stateful import Computed, StatefulBatches, last_notes
 from stafeta.pipeline.jobs.rolling import former_windows
 from stafeta.pipeline.jobs.rolling.closing import advanced
 from stafeta.pipeline.jobs.rolling.window_rows import finished, published
@@ -28,7 +23,6 @@ from stafeta.pipeline.lake import Lake
 from stafeta.units import format_duration
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from stafeta.config.options import Rollup as Options
@@ -37,7 +31,6 @@ NAME: Final = "rollup"
 OPEN, CLOSED = "open", "closed"
 _FOLDER: Final = "windows"
 _AHEAD: Final = "ahead"
-_DONE: Final = "done.json"
 _LEAST, _MOST = 1.0, 30.0  # seconds between micro-batches without messages
 
 
@@ -68,8 +61,8 @@ def _idling(options: "Options") -> dict[str, Any]:
 def figures(context: Context) -> Mapping[str, Any]:
     """For the reports: how many windows are closed, how many readings came too late for those of each size, and how
     many had times that are ahead."""
-    last = checkpoint_files.read(f"{context.checkpoint}/{_FOLDER}", _DONE)
-    return {} if last is None else {name: last.get(name, 0) for name in ("late", _AHEAD, "windows")}
+    last = last_notes(f"{context.checkpoint}/{_FOLDER}")
+    return last and {name: last.get(name, 0) for name in ("late", _AHEAD, "windows")}
 
 
 @dataclass(frozen=True)
@@ -86,42 +79,20 @@ class Rollup:
     """Spark's checkpoint."""
 
 
-class Rolling:
-    """What is done with each micro-batch. It can be sent to other processes, which read what is open from the disk."""
+class Rolling(StatefulBatches[Windows, Windows]):
+    """The state are the windows that are open, the results those that are closed."""
+
+    job = NAME
+    counted = CLOSED
 
     def __init__(self, rollup: Rollup) -> None:
+        super().__init__(rollup.folder, rollup.log)
         self._rollup = rollup
-        self._open: tuple[int, Windows] | None = None  # after which micro-batch
 
-    def __call__(self, batch: "DataFrame", number: int) -> None:
-        self.take(self._packed(batch, number), number)
-
-    def _packed(self, batch: "DataFrame", number: int) -> Iterator[tuple[int, bytes]]:
-        """What the tasks make of a micro-batch, once it is asked for. While nothing comes, there is no task."""
-        if not spark_log.is_empty(self._rollup.log, number):
-            yield from ((row.now, row.parts) for row in batch.collect())
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_rollup": self._rollup, "_open": None}
-
-    def take(self, packed: Iterable[tuple[int, bytes]], number: int) -> None:
-        """Takes the parts of a micro-batch, packed, each with its time of the day. Nothing is asked for them where it
-        was computed before."""
+    def compute(
+        self, state: Windows, before: Mapping[str, Any], packed: Iterable[tuple[int, bytes]], number: int
+    ) -> Computed[Windows, Windows]:
         rollup = self._rollup
-        done = checkpoint_files.read(f"{rollup.folder}/{number}", _DONE)
-        closed: Windows | None = None
-        if done is None:
-            done, closed = self._compute(packed, number)
-        if done[CLOSED]:
-            if closed is None:
-                closed = read_windows(rollup.folder, number, done)[CLOSED]
-            self._publish(finished(closed, _labels(done["sizes"])), number)
-        checkpoint_files.remove(f"{rollup.folder}/{number - 1}")
-
-    def _compute(self, packed: Iterable[tuple[int, bytes]], number: int) -> tuple[dict[str, Any], Windows]:
-        """Puts a batch together with the windows that were open before; returns what was written of it."""
-        rollup, before = self._rollup, self._before(number)
-        state = self._state(number, before)
         times, parts = [time_of_day()], []
         for now, one in packed:
             times.append(now)
@@ -130,78 +101,47 @@ class Rolling:
         idle = spark_log.looked_at(rollup.log, number)
         after = advanced(state, Windows.joined(parts), delay=rollup.delay, now=now, idle=idle)
         # Windows of a size that is not wanted any more are still open.
-        sizes = sorted({*before["sizes"], *rollup.sizes})
-        folder = f"{rollup.folder}/{number}"
-        unchanged = not parts and not before.get(CLOSED) and not len(after.closed)
-        name = self._kept(number, before.get("file")) if unchanged else None
-        if name is None:
-            name = f"{uuid.uuid4().hex}.arrow"
-            checkpoint_files.write_content(folder, name, Windows.pack_all([after.open, after.closed]))
-        done = {
-            "file": name,
+        sizes = sorted({*before.get("sizes", ()), *rollup.sizes})
+        late = before.get("late", {})
+        notes = {
             "sizes": sizes,
             OPEN: len(after.open),
             CLOSED: len(after.closed),
-            "windows": before["windows"] + len(after.closed),
+            "windows": before.get("windows", 0) + len(after.closed),
             "late": {
-                label: before["late"].get(label, 0)
-                + int(after.late["count"][after.late["size"] == size].sum())
+                label: late.get(label, 0) + int(after.late["count"][after.late["size"] == size].sum())
                 for size, label in _labels(sizes).items()
             },
             _AHEAD: before.get(_AHEAD, 0) + after.ahead,
         }
-        checkpoint_files.write(folder, _DONE, done)
-        checkpoint_files.write(rollup.folder, _DONE, done)
-        self._open = number, after.open
-        return done, after.closed
+        return Computed(after.open, after.closed, notes, bool(parts) or len(after.closed) > 0)
 
-    def _kept(self, number: int, file: str | None) -> str | None:
-        """The file of the micro-batch before, where it can be that of this one, too: nothing has changed."""
-        folders = (f"{self._rollup.folder}/{one}" for one in (number - 1, number))
-        return (
-            file
-            if file is not None and checkpoint_files.link_content(next(folders), file, next(folders))
-            else None
-        )
-
-    def _before(self, number: int) -> dict[str, Any]:
-        if number == 0:
-            return {"sizes": [], OPEN: 0, "windows": 0, "late": {}}
-        folder = self._rollup.folder
-        known = checkpoint_files.read(f"{folder}/{number - 1}", _DONE)
-        if known is None:
-            raise Unsound(
-                f"The windows that were open after micro-batch {number - 1} are missing in {folder}: what is left "
-                "of the checkpoint is of no use. Remove it, and the rollup begins anew with what comes."
-            )
-        return known
-
-    def _state(self, number: int, before: Mapping[str, Any]) -> Windows:
-        if self._open is not None and self._open[0] == number - 1:
-            return self._open[1]
-        return (
-            read_windows(self._rollup.folder, number - 1, before)[OPEN] if before[OPEN] else Windows.empty()
-        )
-
-    def _publish(self, closed: Any, number: int) -> None:
+    def hand_on(self, results: Windows, notes: Mapping[str, Any], number: int) -> None:
         """Windows to the lake, and to topics."""
         rollup = self._rollup
+        closed = finished(results, _labels(notes["sizes"]))
         rollup.lake.append("rollups", closed, rollup.name, number)
-        query = (checkpoint_files.read(rollup.log, "metadata") or {}).get("id", "")
-        write_once(rollup.broker, rollup.name, number, published(closed, NAME), query)
-
-
-def read_windows(folder: str, number: int, done: Mapping[str, Any]) -> dict[str, Windows]:
-    """What was written of a batch: the windows that are open, and those that are closed."""
-    if "file" not in done:
-        return {name: former_windows.read(f"{done['folder']}/fate={name}") for name in (OPEN, CLOSED)}
-    content = checkpoint_files.content(f"{folder}/{number}", done["file"])
-    if content is None:
-        raise Unsound(
-            f"The file {done['file']} of micro-batch {number} is missing in {folder}: what is left of the checkpoint "
-            "is of no use. Remove it, and the rollup begins anew with what comes."
+        write_once(
+            rollup.broker, rollup.name, number, published(closed, NAME), spark_log.query_id(rollup.log)
         )
-    return dict(zip((OPEN, CLOSED), Windows.unpack_all(content), strict=True))
+
+    def empty(self) -> Windows:
+        return Windows.empty()
+
+    def pack(self, state: Windows, results: Windows) -> bytes:
+        return Windows.pack_all([state, results])
+
+    def unpack(self, content: bytes) -> tuple[Windows, Windows]:
+        opened, closed = Windows.unpack_all(content)
+        return opened, closed
+
+    def read(self, number: int, notes: Mapping[str, Any]) -> tuple[Windows, Windows]:
+        if "folder" in notes:  # as an earlier version has written them
+            opened, closed = (
+                former_windows.read(f"{notes['folder']}/fate={name}") for name in (OPEN, CLOSED)
+            )
+            return opened, closed
+        return super().read(number, notes)
 
 
 def _labels(sizes: Iterable[int]) -> dict[int, str]:

@@ -18,7 +18,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import orjson
@@ -26,14 +26,12 @@ from numpy.typing import NDArray
 
 from stafeta.pipeline.jobs.alerting.rules import Rule
 from stafeta.pipeline.jobs.alerting.scores import scored
-
-Integers: TypeAlias = NDArray[np.int64]
-Numbers: TypeAlias = NDArray[np.float64]
+from stafeta.pipeline.jobs.batches.readings import Integers, Numbers
 
 TOLERANCE: Final = 10_000
 """Milliseconds that clocks may differ, and that a deadline may be noticed late."""
 
-_FORM: Final = 1  # of the bytes that a state is kept as
+_FORM: Final = 2  # of the bytes that a state is kept as
 
 
 class Readings(NamedTuple):
@@ -80,8 +78,6 @@ class State:
 
     offset: int = 0
     time: int = -(1 << 62)
-    timer: int = 0
-    """When its timer goes off, in milliseconds; 0: none is set. (It is kept here for whoever sets it.)"""
     standings: dict[str, Standing] = field(default_factory=dict)
 
 
@@ -115,7 +111,7 @@ def evaluate(rules: Sequence[Rule], state: State, readings: Readings, now: int) 
         standings[rule.name] = standing
         events += found
     events.sort(key=lambda event: event.offset)
-    after = State(int(readings.offsets[-1]), int(newest[-1]), state.timer, standings)
+    after = State(int(readings.offsets[-1]), int(newest[-1]), standings)
     return Evaluation(after, events, int(np.count_nonzero(~in_time)), int(np.count_nonzero(ahead)))
 
 
@@ -145,13 +141,13 @@ def dump(state: State) -> bytes:
     standings = {
         name: (one.mark, one.raised, one.beyond, one.memory) for name, one in state.standings.items()
     }
-    return orjson.dumps((_FORM, state.offset, state.time, state.timer, standings))
+    return orjson.dumps((_FORM, state.offset, state.time, standings))
 
 
 def load(stored: bytes) -> State:
-    form, offset, time, timer, standings = orjson.loads(stored)
-    assert form == _FORM, f"a newer Stafeta has written this state, in form {form}"
-    return State(offset, time, timer, {name: Standing(*one) for name, one in standings.items()})
+    form, offset, time, *_, standings = orjson.loads(stored)  # in form 1 there was one more, of no use now
+    assert form <= _FORM, f"a newer Stafeta has written this state, in form {form}"
+    return State(offset, time, {name: Standing(*one) for name, one in standings.items()})
 
 
 def _standing(rule: Rule, state: State) -> Standing:

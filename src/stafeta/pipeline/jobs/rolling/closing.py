@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stafeta.pipeline.jobs.rolling.sketches import Integers
+from stafeta.pipeline.jobs.batches.readings import Integers
 from stafeta.pipeline.jobs.rolling.windows import NEVER, Windows, encoded
 
 

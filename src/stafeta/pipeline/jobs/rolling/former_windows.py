@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stafeta.errors import Unsound
-from stafeta.pipeline.jobs.rolling.sketches import Numbers, Sketches
+from stafeta.pipeline.jobs.batches.readings import Numbers
+from stafeta.pipeline.jobs.rolling.sketches import Sketches
 from stafeta.pipeline.jobs.rolling.windows import NEVER, Windows
 from stafeta.pipeline.lake.files import listed, place
 

@@ -11,13 +11,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Integers: TypeAlias = NDArray[np.int64]
-Numbers: TypeAlias = NDArray[np.float64]
+from stafeta.pipeline.jobs.batches.readings import Integers, Numbers
 
 K: Final = 200
 _LEAST: Final = 8  # numbers that a level has room for

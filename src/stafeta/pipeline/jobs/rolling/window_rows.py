@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stafeta.names import MAX_BYTES, MAX_LEVELS
-from stafeta.pipeline.jobs.rolling.sketches import Numbers
+from stafeta.pipeline.jobs.batches.readings import Numbers
 from stafeta.pipeline.jobs.rolling.windows import Windows
 
 RANKS: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

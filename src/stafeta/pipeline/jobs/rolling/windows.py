@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stafeta.pipeline.jobs.rolling.sketches import Integers, Numbers, Sketches
+from stafeta.pipeline.jobs.batches.readings import Integers, Numbers, Readings
+from stafeta.pipeline.jobs.rolling.sketches import Sketches
 
 NEVER: Final = -(1 << 62)
 _INTEGER, _NUMBER = np.dtype(np.int64), np.dtype(np.float64)
@@ -188,20 +189,6 @@ def _moments(
         mean = np.where(np.isfinite(nearer), nearer, mean)
         apart = means - np.repeat(mean, sizes)
         return mean, np.add.reduceat(m2 + counts * apart * apart, firsts)
-
-
-@dataclass(frozen=True)
-class Readings:
-    """Messages in the order of their topics, and of each topic in that of their offsets. One that is no number has a
-    null in its place: `is_number` says which have one."""
-
-    topics: Sequence[str]
-    codes: Integers
-    """The place of each message's topic among the topics; it grows."""
-    offsets: Integers
-    times: Integers
-    numbers: Numbers
-    is_number: NDArray[np.bool_]
 
 
 def summed_up(readings: Readings, sizes: Iterable[int], latest: int) -> Windows:

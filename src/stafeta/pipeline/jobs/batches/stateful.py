@@ -1,0 +1,156 @@
+"""Micro-batches that add to a state: what rollup and alerts do with each.
+
+1. A micro-batch is one job of Spark's, whose tasks pack what they make of messages (`reading_source`). Here that meets
+   the state. A micro-batch without messages is no job of Spark's.
+2. A micro-batch is computed once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
+   One that is repeated is not computed again: the same results are handed on, to whom takes them once.
+3. The state stays in memory for the next micro-batch. Whoever has none reads it from the disk.
+4. What was written of a batch is removed when the next is done.
+"""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+
+from stafeta.errors import Unsound
+from stafeta.pipeline import checkpoint_files, spark_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DONE: Final = "done.json"
+_FILE: Final = "file"
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class Computed(NamedTuple, Generic[S, R]):
+    """What comes of a micro-batch."""
+
+    state: S
+    results: R
+    notes: dict[str, Any]
+    """Figures, and what else the next micro-batch has to know."""
+    is_changed: bool
+    """Whether state or results are others than before."""
+
+
+class StatefulBatches(ABC, Generic[S, R]):
+    """What is done with each micro-batch. It can be sent to other processes, which read the state from the disk."""
+
+    job: ClassVar[str]
+    counted: ClassVar[str]
+    """The note that says how many results a micro-batch has."""
+
+    def __init__(self, folder: str, log: str) -> None:
+        """`folder` is for what is kept, `log` is Spark's checkpoint."""
+        self._folder = folder
+        self._log = log
+        self._state: tuple[int, S] | None = None  # after which micro-batch
+
+    @abstractmethod
+    def compute(
+        self, state: S, before: Mapping[str, Any], packed: Iterable[tuple[int, bytes]], number: int
+    ) -> Computed[S, R]:
+        """What comes of a state, the notes beside it, and what tasks have packed, each with its time of the day. The
+        state itself stays as it is."""
+
+    @abstractmethod
+    def hand_on(self, results: R, notes: Mapping[str, Any], number: int) -> None:
+        """Writes results to where they are read; it may be repeated."""
+
+    @abstractmethod
+    def empty(self) -> S:
+        """The state before the first micro-batch."""
+
+    @abstractmethod
+    def pack(self, state: S, results: R) -> bytes: ...
+
+    @abstractmethod
+    def unpack(self, content: bytes) -> tuple[S, R]: ...
+
+    def __call__(self, batch: "DataFrame", number: int) -> None:
+        self.take(self._packed(batch, number), number)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_state": None}
+
+    def take(self, packed: Iterable[tuple[int, bytes]], number: int) -> None:
+        """Takes what tasks have packed. Nothing is asked for it where it was computed before."""
+        notes = checkpoint_files.read(f"{self._folder}/{number}", DONE)
+        results: R | None = None
+        if notes is None:
+            notes, results = self._compute(packed, number)
+        if notes[self.counted]:
+            self.hand_on(self.read(number, notes)[1] if results is None else results, notes, number)
+        checkpoint_files.remove(f"{self._folder}/{number - 1}")
+
+    def has(self, number: int) -> bool:
+        """Whether it is known what comes of a micro-batch."""
+        return checkpoint_files.read(f"{self._folder}/{number}", DONE) is not None
+
+    def read(self, number: int, notes: Mapping[str, Any]) -> tuple[S, R]:
+        """What was written of a micro-batch: the state after it, and its results."""
+        content = checkpoint_files.content(f"{self._folder}/{number}", notes[_FILE])
+        if content is None:
+            raise Unsound(
+                f"The file {notes[_FILE]} of micro-batch {number} is missing in {self._folder}: what is left of the "
+                f"checkpoint is of no use. Remove it, and {self.job} begins anew with what comes."
+            )
+        return self.unpack(content)
+
+    def write(self, number: int, state: S, results: R, notes: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes what comes of a micro-batch; returns the notes that lead to it."""
+        name = f"{uuid.uuid4().hex}.arrow"
+        checkpoint_files.write_content(f"{self._folder}/{number}", name, self.pack(state, results))
+        return self._note(number, name, notes)
+
+    def _packed(self, batch: "DataFrame", number: int) -> Iterator[tuple[int, bytes]]:
+        """What the tasks make of a micro-batch, once it is asked for. While nothing comes, there is no task."""
+        if not spark_log.is_empty(self._log, number):
+            yield from ((row.now, row.parts) for row in batch.collect())
+
+    def _compute(self, packed: Iterable[tuple[int, bytes]], number: int) -> tuple[dict[str, Any], R]:
+        before = self._before(number)
+        state, results, notes, is_changed = self.compute(
+            self._after(number - 1, before), before, packed, number
+        )
+        name = None if is_changed or before.get(self.counted) else self._kept(number, before.get(_FILE))
+        done = self.write(number, state, results, notes) if name is None else self._note(number, name, notes)
+        self._state = number, state
+        return done, results
+
+    def _note(self, number: int, name: str, notes: Mapping[str, Any]) -> dict[str, Any]:
+        done = {_FILE: name, **notes}
+        checkpoint_files.write(f"{self._folder}/{number}", DONE, done)
+        checkpoint_files.write(self._folder, DONE, done)
+        return done
+
+    def _kept(self, number: int, file: str | None) -> str | None:
+        """The file of the micro-batch before, where it can be that of this one, too: nothing has changed."""
+        before, now = (f"{self._folder}/{one}" for one in (number - 1, number))
+        return file if file is not None and checkpoint_files.link_content(before, file, now) else None
+
+    def _before(self, number: int) -> dict[str, Any]:
+        if number == 0:
+            return {}
+        known = checkpoint_files.read(f"{self._folder}/{number - 1}", DONE)
+        if known is None:
+            raise Unsound(
+                f"What {self.job} knew after micro-batch {number - 1} is missing in {self._folder}: what is left of "
+                f"the checkpoint is of no use. Remove it, and {self.job} begins anew with what comes."
+            )
+        return known
+
+    def _after(self, number: int, notes: Mapping[str, Any]) -> S:
+        """The state after a micro-batch."""
+        if self._state is not None and self._state[0] == number:
+            return self._state[1]
+        return self.read(number, notes)[0] if notes else self.empty()
+
+
+def last_notes(folder: str) -> dict[str, Any]:
+    """The notes of the last micro-batch; empty before the first."""
+    return checkpoint_files.read(folder, DONE) or {}
