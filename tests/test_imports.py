@@ -61,6 +61,7 @@ ALLOWED = {
             "stafeta.doors.delivery",
             "stafeta.clients.forks",
             "stafeta.logs",
+            "stafeta.security",
         }
         for door in (ROOT / "doors").iterdir()
         if (door / "__init__.py").exists()
