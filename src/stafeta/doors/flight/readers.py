@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from stafeta.broker import Broker, Subscription, Topic
+from stafeta.broker import Subscription, Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.codec import Range, Span, Ticket
 from stafeta.errors import Lagging, NoSuchOffset, NoSuchTopic, StafetaError
@@ -29,16 +29,19 @@ class Reader(Protocol):
     def fail(self, error: StafetaError) -> None:
         """Let `next` raise this from now on."""
 
+    def recheck(self) -> None:
+        """Users or permissions have changed: fail where it may not be read any more."""
+
     def close(self) -> None: ...
 
 
-async def edges(broker: Broker, topic: Topic, range_: Range) -> tuple[int, int]:
+async def edges(verbs: Verbs, topic: Topic, range_: Range) -> tuple[int, int]:
     """The offsets that a range stands for in a topic."""
     start, stop = range_.start, range_.stop
     if range_.from_time is not None:
-        start = await broker.locate(topic, range_.from_time)
+        start = await verbs.locate(topic, range_.from_time)
     if range_.to_time is not None:
-        stop = await broker.locate(topic, range_.to_time)
+        stop = await verbs.locate(topic, range_.to_time)
     first, visible = topic.first, topic.visible
     if range_.latest:
         start = visible
@@ -50,8 +53,8 @@ async def edges(broker: Broker, topic: Topic, range_: Range) -> tuple[int, int]:
 class RangeReader:
     """The messages of one topic between two offsets."""
 
-    def __init__(self, broker: Broker, topic: Topic, start: int, stop: int) -> None:
-        self._broker = broker
+    def __init__(self, verbs: Verbs, topic: Topic, start: int, stop: int) -> None:
+        self._verbs = verbs
         self._topic = topic
         self._at = start
         self._stop = stop
@@ -63,7 +66,7 @@ class RangeReader:
         self._at = self._topic.past_skipped(self._at)
         if self._at >= self._stop:
             return None
-        batches = await self._broker.read(self._topic, self._at, PORTION, self._stop, ROW)
+        batches = await self._verbs.read(self._topic, self._at, PORTION, self._stop, ROW)
         if not batches or batches[0].base > self._at:
             raise Lagging(
                 f"Messages from {self._at} on of {self._topic.name!r} went while they were being read: nobody waits "
@@ -75,6 +78,9 @@ class RangeReader:
     def fail(self, error: StafetaError) -> None:
         self._failed = error
 
+    def recheck(self) -> None:
+        """Each portion is checked."""
+
     def close(self) -> None:
         pass
 
@@ -83,13 +89,13 @@ class SpansReader:
     """The messages of several topics, each between two offsets, one topic after the other. What has gone is left out:
     the offsets of what comes say so."""
 
-    def __init__(self, broker: Broker, spans: Sequence[Span]) -> None:
-        self._broker = broker
+    def __init__(self, verbs: Verbs, spans: Sequence[Span]) -> None:
+        self._verbs = verbs
         self._left: deque[tuple[Topic, int, int]] = deque()
         self._failed: StafetaError | None = None
         for span in spans:
             with suppress(NoSuchTopic):
-                topic = broker.topic(span.topic)
+                topic = verbs.topic(span.topic)
                 self._left.append((topic, span.start, min(span.stop, topic.visible)))
 
     async def next(self) -> list[Batch] | None:
@@ -111,12 +117,15 @@ class SpansReader:
         tried = -1
         while tried < (start := topic.past_skipped(max(start, topic.first))) < stop:
             tried = start
-            if batches := await self._broker.read(topic, start, room, stop, ROW):
+            if batches := await self._verbs.read(topic, start, room, stop, ROW):
                 return batches
         return []
 
     def fail(self, error: StafetaError) -> None:
         self._failed = error
+
+    def recheck(self) -> None:
+        """Each portion is checked."""
 
     def close(self) -> None:
         self._left.clear()
@@ -127,13 +136,15 @@ class ConsumerReader:
 
     def __init__(
         self,
-        broker: Broker,
+        verbs: Verbs,
+        client: str,
         subscription: Subscription,
         stops: dict[str, int] | None,
         closed: Callable[[], None],
     ) -> None:
         self._wakeup = asyncio.Event()
-        self._consumer = broker.consumer(subscription.client, self._wakeup.set, unbounded_lag=True)
+        self._verbs, self._client, self._filter = verbs, client, subscription.filter
+        self._consumer = verbs.consumer(client, self._wakeup.set, unbounded_lag=True)
         self._consumer.subscribe(subscription.filter, durable=subscription.durable)
         self._durable = subscription.durable
         self._stops = stops
@@ -177,6 +188,12 @@ class ConsumerReader:
     def fail(self, error: StafetaError) -> None:
         self._failed = error
         self._wakeup.set()
+
+    def recheck(self) -> None:
+        try:
+            self._verbs.check_subscribe(self._client, self._filter)
+        except StafetaError as error:
+            self.fail(error)
 
     def close(self) -> None:
         self._consumer.close()
@@ -236,26 +253,26 @@ class Stream:
         del self.reader
 
 
-async def live_reader(broker: Broker, ticket: Ticket, client: str) -> ConsumerReader:
+async def live_reader(verbs: Verbs, ticket: Ticket, client: str) -> ConsumerReader:
     """Several topics, or one that is followed, for someone without a name."""
-    subscription = broker.subscribe(client, ticket.wanted, durable=False)
+    subscription = verbs.subscribe(client, ticket.wanted, durable=False)
     try:
-        commit = broker.commit()  # if it fails the subscription is undone, and nobody would notice
+        commit = verbs.commit()  # if it fails the subscription is undone, and nobody would notice
         await asyncio.wait([commit])
         commit.result()
         stops: dict[str, int] | None = None if ticket.follow else {}
-        async for topic in in_portions([] if ticket.range.latest else await broker.matched_by(subscription)):
-            start, stop = await edges(broker, topic, ticket.range)
-            broker.rewind(subscription, topic, start)
+        async for topic in in_portions([] if ticket.range.latest else await verbs.matched_by(subscription)):
+            start, stop = await edges(verbs, topic, ticket.range)
+            verbs.rewind(subscription, topic, start)
             if stops is not None and start < stop:
                 stops[topic.name] = stop
-        return ConsumerReader(broker, subscription, stops, lambda: None)
+        return ConsumerReader(verbs, client, subscription, stops, lambda: None)
     except BaseException:
-        broker.leave(subscription)
+        verbs.leave(subscription)
         raise
 
 
-async def unacknowledged(broker: Broker, subscription: Subscription) -> dict[str, int]:
+async def unacknowledged(verbs: Verbs, subscription: Subscription) -> dict[str, int]:
     """The topics on which a subscriber has not acknowledged all, and where they end."""
-    await broker.begun(subscription)
-    return {topic.name: topic.visible async for topic, _ in broker.unacknowledged(subscription)}
+    await verbs.begun(subscription)
+    return {topic.name: topic.visible async for topic, _ in verbs.unacknowledged(subscription)}

@@ -22,7 +22,7 @@ from zmq.backend import Socket as RawSocket
 
 from stafeta import addresses
 from stafeta.addresses import Address
-from stafeta.broker import DOOR_SHARE, Broker
+from stafeta.broker import DOOR_SHARE, Gate, Verbs
 from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
@@ -33,6 +33,7 @@ from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import ConfigError, StafetaError, StoreError
 from stafeta.logs import announce, fields
+from stafeta.security import ANYONE
 
 log = logging.getLogger("stafeta.zeromq")
 
@@ -73,7 +74,7 @@ class Turn:
 class ZeroMQDoor:
     def __init__(
         self,
-        broker: Broker,
+        broker: Gate,
         *,
         max_frame: int,
         get_reply: int,
@@ -108,7 +109,12 @@ class ZeroMQDoor:
         self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
         self._sources: dict[bytes, str] = {}
         self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
-        self._watchers = Watchers(broker)
+        self._watchers = Watchers()
+        self._verbs: Verbs | None = None  # everybody's, where no users are configured
+        self._verbs_of: dict[str, Verbs] = {}  # by address, where they are
+        if not broker.security.configured:
+            self._verbs = broker.for_principal(ANYONE)
+        broker.security.on_change(self._verbs_of.clear)
         self._draining = False
         self._resting = False  # until the next group
         self._closed = False
@@ -224,10 +230,11 @@ class ZeroMQDoor:
             return
         try:
             request = dialect.read(body)
-            if actions.takes_time(self._broker, request):
+            verbs = self._verbs or self._identify(connection)
+            if actions.takes_time(verbs, request):
                 self._take_time(turn, connection, dialect, request)
                 return
-            reply = actions.act(self._broker, dialect, request, self._sources.get(connection, ""))
+            reply = actions.act(verbs, dialect, request, self._sources.get(connection, ""))
         except StafetaError as error:
             turn.replies.append((connection, dialect.error(request, error), None, None))
         except Exception as error:  # noqa: BLE001 - the other requests of the turn must not suffer for it
@@ -235,6 +242,17 @@ class ZeroMQDoor:
         else:
             turn.replies.append((connection, reply, dialect, request))
         turn.connections.add(connection)
+
+    def _identify(self, connection: bytes) -> Verbs:
+        """What the door's own user may do: nobody has credentials here. Raises `NotAuthenticated` where it has none."""
+        address = self._sources.get(connection, "")
+        verbs = self._verbs_of.get(address)
+        if verbs is None:
+            principal = self._broker.security.identify(door="zeromq", address=address)
+            if len(self._verbs_of) >= MAX_REMEMBERED:
+                self._verbs_of.clear()
+            verbs = self._verbs_of[address] = self._broker.for_principal(principal)
+        return verbs
 
     def _finish(self, turn: Turn) -> None:
         if turn.replies:
@@ -282,10 +300,10 @@ class ZeroMQDoor:
             if isinstance(request, bytes):
                 async with self._large:
                     parsed = await asyncio.to_thread(dialect.read, request)
-                    reply = await self._carry_out(dialect, parsed, source)
+                    reply = await self._carry_out(connection, dialect, parsed, source)
             else:
                 parsed = request
-                reply = await self._carry_out(dialect, parsed, source)
+                reply = await self._carry_out(connection, dialect, parsed, source)
         except StafetaError as error:
             reply = dialect.error(parsed, error)
             if isinstance(error, StoreError):
@@ -300,12 +318,13 @@ class ZeroMQDoor:
         self._resume(connection)
         self._look_again()
 
-    async def _carry_out(self, dialect: Dialect, request: Request, source: str) -> bytes:
-        if actions.takes_time(self._broker, request):
+    async def _carry_out(self, connection: bytes, dialect: Dialect, request: Request, source: str) -> bytes:
+        verbs = self._verbs or self._identify(connection)
+        if actions.takes_time(verbs, request):
             return await actions.act_in_portions(
-                self._broker, self._watchers, dialect, request, source, self._get_reply
+                verbs, self._watchers, dialect, request, source, self._get_reply
             )
-        reply = actions.act(self._broker, dialect, request, source)
+        reply = actions.act(verbs, dialect, request, source)
         await asyncio.shield(self._broker.commit())
         return reply
 
