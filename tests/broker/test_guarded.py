@@ -105,7 +105,7 @@ OWN: dict[str, Doing] = {
     "publish_all": lambda v, s: _same(v.publish_all([("a/t", 3, b"x", "")]), 1),
     "may_publish": lambda v, s: _same(v.may_publish("a/t"), False),
     "begin_transaction": lambda v, s: _same(v.begin_transaction("flight/p")[0], 0),
-    "prepare_transaction": lambda v, s: v.verify_transaction("flight/p", 0),
+    "prepare_transaction": lambda v, s: v.prepare_transaction("flight/p", 0),
     "commit_transaction": lambda v, s: v.commit_transaction("flight/p", 5),
     "abort_transaction": lambda v, s: v.abort_transaction("flight/p", 5),
     "is_committed": lambda v, s: _same(v.is_committed("flight/p", 0), False),
