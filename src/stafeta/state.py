@@ -1,4 +1,4 @@
-"""Where programs of a user keep what they have to remember, if they are not given a place."""
+"""Where programs of a user keep what they have to remember, if they are not given a place, and what saves them time."""
 
 import os
 from pathlib import Path
@@ -11,3 +11,9 @@ def folder() -> Path:
         return Path(given)
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "stafeta"
+
+
+def cache() -> Path:
+    """For what can be made again."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "stafeta"

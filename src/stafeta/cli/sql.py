@@ -70,7 +70,7 @@ def _carry_out(options: argparse.Namespace, config: "Config") -> int:
         raise ConfigError("There is no statement; write one, such as 'SELECT count(*) FROM messages'.")
     output, limit = _output(options), _limit(options)
 
-    with _queries(options, config) as (queries, interrupts):
+    with _queries(options, config, " ".join(statements)) as (queries, interrupts):
         for statement in statements:
             begin = time.monotonic()
             with interrupts.cancelling(queries.cancel):
@@ -90,7 +90,7 @@ def _converse(options: argparse.Namespace, config: "Config") -> int:
     def starting() -> None:
         tell(f"Starting Spark on {options.remote or options.master or 'this machine'}.")
 
-    with _queries(options, config, starting) as (queries, interrupts):
+    with _queries(options, config, "messages", starting) as (queries, interrupts):
         tell("'help' lists what there is.")
         folder = connection.state_folder(argparse.Namespace(client="default", state=None))
         shell = sql_shell.Shell(queries, output, _limit(options), interrupts)
@@ -100,7 +100,10 @@ def _converse(options: argparse.Namespace, config: "Config") -> int:
 
 @contextmanager
 def _queries(
-    options: argparse.Namespace, config: "Config", starting: "Callable[[], None]" = lambda: None
+    options: argparse.Namespace,
+    config: "Config",
+    asked_for: str,
+    starting: "Callable[[], None]" = lambda: None,
 ) -> "Iterator[tuple[Statements, Interrupts]]":
     """Whoever carries out statements, and Ctrl-C in its hands: the Spark of a pipeline that runs, if there is one and
     nothing else is asked for, and otherwise one of its own, which takes a while to start."""
@@ -115,6 +118,7 @@ def _queries(
             yield asked, interrupts
         return
     from stafeta.pipeline.session import end, session
+    from stafeta.pipeline.sql.results import VIEWS
 
     starting()
     spark = session(
@@ -124,6 +128,8 @@ def _queries(
         name="stafeta sql",
         settings=settings,
         verbose=options.verbose,
+        quick=True,
+        archive=any(view in asked_for.lower() for view in VIEWS),  # it has most of the classes then
     )
     try:
         from stafeta.pipeline.sql.queries import Queries

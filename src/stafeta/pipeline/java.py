@@ -23,17 +23,16 @@ _PATIENCE: Final = 15.0
 _VERSION: Final = re.compile(r'^\S+ version "(?:1\.)?(\d+)', re.MULTILINE)
 
 
-def check_java(patience: float = _PATIENCE) -> None:
-    """Raises `JavaMissing` where Spark would find no Java that it can run on, with the command that installs one."""
+def check_java(patience: float = _PATIENCE) -> str:
+    """What the Java says of its version that Spark runs on. Raises `JavaMissing` where it would find none, with the
+    command that installs one."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    if java is None:
-        trouble: str | None = "there is none on the PATH"
-    else:
-        trouble = _trouble(java, patience)
+    said, trouble = ("", "there is none on the PATH") if java is None else _asked(java, patience)
     if trouble:
         first = "Let JAVA_HOME name another, or unset it. " if home else ""
         raise JavaMissing(f"Spark needs Java {OLDEST} or newer, and {trouble}. {first}{_remedy()}")
+    return said
 
 
 def version_of(text: str) -> int | None:
@@ -58,21 +57,21 @@ def remedy(system: str, release: Mapping[str, str], root: bool) -> str:
     return "Install a Java runtime, and set JAVA_HOME to its folder or put its folder bin on the PATH."
 
 
-def _trouble(java: str, patience: float) -> str | None:
-    """What is wrong with this Java, if something is."""
+def _asked(java: str, patience: float) -> tuple[str, str]:
+    """What this Java says of its version, and what is wrong with it, if something is."""
     if not Path(java).exists():
-        return f"JAVA_HOME has none: {java} does not exist"
+        return "", f"JAVA_HOME has none: {java} does not exist"
     try:
         code, text = _run([java, "-version"], patience)
     except OSError as error:
-        return f"{java} cannot be run: {error.strerror}"
+        return "", f"{java} cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"{java} has not printed its version for {patience:g} s"
+        return "", f"{java} has not printed its version for {patience:g} s"
     version = version_of(text)
     if code or version is None:
         said = next(filter(None, map(str.strip, text.splitlines())), "nothing")
-        return f"{java} does not tell its version, but: {said.rstrip('.')}"
-    return f"{java} is Java {version}" if version < OLDEST else None
+        return "", f"{java} does not tell its version, but: {said.rstrip('.')}"
+    return text, f"{java} is Java {version}" if version < OLDEST else ""
 
 
 def _run(command: list[str], patience: float) -> tuple[int, str]:

@@ -4,7 +4,8 @@
 2. A local Spark listens on loopback only, and its workers run in the Python that runs this.
 3. Spark's log is nobody's business unless asked for: `verbose` lets it onto standard error. Where Spark does not start,
    its last words are reported.
-4. Its JVM and its workers are in a session of their own: Ctrl-C on the terminal is for whoever started them to handle.
+4. A local Spark starts with an archive of its classes, if there is one (`class_archive.py`).
+5. Its JVM and its workers are in a session of their own: Ctrl-C on the terminal is for whoever started them to handle.
 """
 
 import logging
@@ -25,6 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from stafeta.errors import ConfigError
+from stafeta.pipeline.class_archive import ClassArchive
 from stafeta.pipeline.java import check_java
 
 if TYPE_CHECKING:
@@ -37,7 +39,14 @@ MASTER: Final = "local[*]"
 LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _THROWN: Final = re.compile(r'^Exception in thread "main" [\w.]+: ')
 _WORKER_START: Final = str(Path(__file__).with_name("worker_start"))
-_LEAVING: Final = 20.0  # seconds that the JVM has
+_LEAVING: Final = 20.0  # seconds that the JVM has,
+_MAKING: Final = 120.0  # and where it makes an archive of its classes
+_JVM: Final = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+# A JVM that is to answer one question compiles with less care, and what runs often a little later as well as any.
+_QUICKLY: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier3DelayOn=0 -XX:Tier4InvocationThreshold=50000 "
+    "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 _KNOCKING: Final = 5.0  # seconds that a server has to answer
 _CONNECT: Final = 15002  # its port, unless another is given
 
@@ -77,8 +86,12 @@ def session(
     name: str = "stafeta",
     settings: Mapping[str, str] | None = None,
     verbose: bool = False,
+    quick: bool = False,
+    archive: bool = False,
 ) -> "SparkSession":
-    """A session on a master (by default this machine), or through Spark Connect. `settings` go before ours."""
+    """A session on a master (by default this machine), or through Spark Connect. `settings` go before ours. One that is
+    to be `quick` is for a question: it starts as soon as it can. With `archive` it leaves one of its classes for the
+    next, if there is none: that takes some seconds at its end."""
     if find_spec("pyspark") is None:
         raise ConfigError("Spark needs PySpark, which is missing: pip install 'stafeta[spark]'.")
     if master and remote:
@@ -87,7 +100,7 @@ def session(
         _silence()
     if remote:
         return _connected(remote, dict(settings or {}))
-    check_java()
+    java = check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or MASTER
     chosen = SETTINGS | _OWN
@@ -96,9 +109,14 @@ def session(
         chosen |= _LOOPBACK
         # A stateful query keeps the number of its first start: 200, the default, is for a cluster.
         chosen["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
+    classes = None
+    if master.startswith("local") and not any(one in (settings or {}) for one in _JVM):
+        classes = ClassArchive.of(java)
+        options = (classes.options(make=archive) if classes else "", _QUICKLY if quick else "")
+        chosen[_JVM[1]] = " ".join(filter(None, options))
     if verbose:
         chosen["spark.log.level"] = "WARN"
-    return _started(master, chosen | {"spark.app.name": name} | dict(settings or {}), verbose)
+    return _started(master, chosen | {"spark.app.name": name} | dict(settings or {}), verbose, classes)
 
 
 def end(spark: "SparkSession") -> None:
@@ -114,7 +132,9 @@ def end(spark: "SparkSession") -> None:
         end_jvm(_LEAVING)
 
 
-def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSession":
+def _started(
+    master: str, chosen: Mapping[str, str], verbose: bool, archive: ClassArchive | None
+) -> "SparkSession":
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -129,6 +149,7 @@ def _started(master: str, chosen: Mapping[str, str], verbose: bool) -> "SparkSes
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     conf, {"start_new_session": True, **streams}
                 )
+            gateway.class_archive = archive
             SparkContext._ensure_initialized(gateway=gateway)
         builder = SparkSession.builder.master(master)
         for name, value in chosen.items():
@@ -229,18 +250,21 @@ def end_jvm(patience: float) -> bool:
         return True
     SparkContext._gateway = SparkContext._jvm = None
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    archive: ClassArchive | None = getattr(gateway, "class_archive", None)
+    making = archive is not None and archive.making
     gateway.shutdown()
     if process is None:  # somebody else's, whose gateway we were given
         return True
     if process.stdin is not None:
         process.stdin.close()  # at the end of its input it leaves
     try:
-        process.wait(patience)
+        process.wait(max(patience, _MAKING) if making and patience else patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        return False
-    return True
+    if archive is not None and making:
+        archive.finish(whole=process.returncode == 0)
+    return process.returncode != -signal.SIGKILL
 
 
 def _silence() -> None:
