@@ -11,7 +11,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -160,9 +160,9 @@ class SqliteStore:
     def checkpoint_due(self) -> bool:
         return self._checkpoint.ready
 
-    async def commit(self, group: Group) -> None:
-        await self._on(self._write_thread, partial(self._commit, group))
+    def commit(self, group: Group) -> Awaitable[None]:
         self._copy_if_due()
+        return self._on(self._write_thread, partial(self._commit, group))
 
     def _commit(self, group: Group) -> None:
         self._writer.commit(group)
