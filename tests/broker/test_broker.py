@@ -141,6 +141,27 @@ def test_everyone_in_a_failed_group_is_told_and_the_next_one_works() -> None:
     run(work())
 
 
+def test_answers_come_in_the_order_in_which_they_were_asked_for() -> None:
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        broker.subscribe("c", "t", durable=True)
+        await broker.commit()
+        heard: list[str] = []
+        broker.publish("t", b"a")
+        broker.answer(lambda error: heard.append("stored"))
+        broker.answer(lambda error: 1 // 0)  # is logged, and keeps nobody from hearing
+        stored = broker.commit()
+        await asyncio.sleep(0)  # that group is on its way; this joins the next
+        assert not broker.group.asked
+        broker.answer(lambda error: heard.append("nothing to store"))
+        await asyncio.wait([broker.commit()])
+        assert stored.done()
+        assert heard == ["stored", "nothing to store"]
+        await broker.close()
+
+    run(work())
+
+
 def test_nothing_is_seen_before_it_is_durable() -> None:
     async def work() -> None:
         broker = await Broker.open(FailingMemory())

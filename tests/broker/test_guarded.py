@@ -127,6 +127,7 @@ PLAIN = {
     "check_lengths",
     "check_longest",
     "check_mark",
+    "answer",
     "commit",
     "group",
     "leave",

@@ -278,8 +278,9 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def crash_and_start(self) -> None:
-        if self.broker.commits._task is not None:
-            self.broker.commits._task.cancel()
+        if self.broker.commits._writing is not None:
+            self.broker.commits._writing.cancel()
+        self.broker.commits.pending.asked = False
         self.store.crash()
         self.model = deepcopy(self.committed)
         self.open_again()

@@ -47,6 +47,7 @@ class Settings(NamedTuple):
         patch.setattr(store, "WAL_COPY", 40_000)
         patch.setattr(store, "WAL_COPY_IDLE", 10_000)
         patch.setattr(store, "WAL_LIMIT", 200_000)
+        patch.setattr(store, "WAL_AHEAD", 9_000)
 
     def store(self, folder: Path) -> SqliteStore:
         return _Store(

@@ -50,7 +50,10 @@ def test_a_log_that_was_put_back_and_has_grown_since_is_not_archived_behind_the_
         failure = failure_of(query.exception() or AssertionError())
         assert (type(failure.error), failure.lasting) == (DataLoss, True)
         # The second, where it is looked at before it has grown.
-        sentences = "The broker's data is not what was archived in this lake", "log is another one than before"
+        sentences = (
+            "The broker's data is not what was archived in this lake",
+            "log is another one than before",
+        )
         assert any(sentence in failure.sentence for sentence in sentences)
     with pytest.raises(DataLoss, match=r"not what was archived .* another lake\.namespace"):
         archiving.run()

@@ -1,10 +1,11 @@
 from contextlib import suppress
 from itertools import pairwise
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.columns import ColumnBatch, joined
+from stafeta.columns import NAMES, Block, ColumnBatch, joined
 from stafeta.errors import StoreDamaged
 from stafeta.message import PAYLOAD, Row, RowBatch
 from stafeta.store.blocks import (
@@ -12,6 +13,7 @@ from stafeta.store.blocks import (
     batch_of,
     checksum,
     decode,
+    encode_columns,
     encode_rows,
     make_header,
     read_header,
@@ -123,3 +125,21 @@ def test_a_small_part_of_a_block_does_not_keep_the_block_in_memory() -> None:
     assert part.payloads == [bytes(1000)] * 10
     assert list(part.positions) == list(range(10, 20))
     assert part.block.columns[PAYLOAD].get_total_buffer_size() < 20_000
+
+
+@given(st.binary(max_size=70), st.integers(0, 2))
+def test_a_message_alone_is_stored_as_arrow_has_it(payload: bytes, row: int) -> None:
+    field = pa.field("payload", pa.binary(), nullable=False)
+    array = pa.array([payload], pa.binary())
+    expected = pa.RecordBatch.from_arrays([array], schema=pa.schema([field])).serialize().to_pybytes()
+    one: Row = (5, 6, "p", "127.0.0.1:1", 3, 7, payload)
+    constants = dict(zip(NAMES[:-1], one[:-1], strict=True))
+    header, body = encode_rows([one])
+    assert (header.constants, header.counting, bytes(body)) == (constants, {}, expected)
+    around = [b"", b"x" * 9, b"yy"]
+    around[row] = payload
+    payloads, counters = pa.array(around, pa.binary()), range(7 - row, 10 - row)
+    block = Block(3, (5 - row, 6, "p", "127.0.0.1:1", 3, counters, payloads))
+    header, body = encode_columns(ColumnBatch("t", 1, 1, block, row))
+    counting = {"counter": constants.pop("counter")}
+    assert (header.constants, header.counting, bytes(body)) == (constants, counting, expected)

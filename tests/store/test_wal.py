@@ -200,3 +200,31 @@ def test_what_was_never_written_to_its_end_is_no_damage(
     path.write_bytes(path.read_bytes()[:-left])
     assert stored(folder) == EVERYTHING[: COUNT - 1 - (left > PAGE + FRAME)]
     assert not caplog.text
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_small_commits_that_are_synced_write_over_zeros(
+    tmp_path: Path, durability: Literal["fsync", "os"]
+) -> None:
+    path = tmp_path / "stafeta.db-wal"
+    sizes: list[int] = []
+    more = [*[bytes(200_000)] * 5, b"x"]
+
+    async def work() -> None:
+        store = SqliteStore(tmp_path, durability=durability)
+        await store.open()
+        await store.commit(Group(topics={1: topic(1)}))
+        for at in range(1, COUNT + 1):
+            await store.commit(Group(appends=[batch(1, at, b"%d" % at * 50, position=at)], position=at + 1))
+            sizes.append(path.stat().st_size)
+        written = HEADER + len(list(WriteAheadLog(path).frames())) * (FRAME + PAGE)
+        assert (written < sizes[-1]) == (durability == "fsync")
+        for at, payload in enumerate(more, COUNT + 1):  # past the end of the zeros, and then small again
+            await store.commit(Group(appends=[batch(1, at, payload, position=at)], position=at + 1))
+        assert path.stat().st_size > sizes[-1]
+        shutil.copytree(tmp_path, tmp_path / "killed", ignore=shutil.ignore_patterns("*-shm", "killed"))
+        await store.close()
+
+    run(work())
+    assert len(set(sizes)) == (1 if durability == "fsync" else COUNT)
+    assert stored(tmp_path / "killed", durability) == [*EVERYTHING, *more]

@@ -31,6 +31,7 @@ from stafeta.broker.sessions import Sessions
 from stafeta.broker.staging import Staging
 from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.config.options import Limits
+from stafeta.errors import StafetaError
 from stafeta.message import Batch
 from stafeta.names import client_of, owner_of
 from stafeta.security import ANYONE, Principal, Security
@@ -229,6 +230,11 @@ class Broker:
     def commit(self) -> asyncio.Future[None]:
         """Resolves when all that was done so far is durable, or raises why it could not be. Do not cancel it."""
         return self.commits.commit()
+
+    def answer(self, answer: Callable[[StafetaError | None], object]) -> None:
+        """Call this, with the error if there is one, when all that was done so far is durable or could not be made so:
+        sooner than whatever waits for `commit`."""
+        self.commits.answer(answer)
 
     @property
     def group(self) -> Pending:

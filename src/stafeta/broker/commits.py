@@ -4,7 +4,8 @@
    next one grows. Under load groups grow by themselves.
 2. A change is made in memory at once and leaves behind how to undo it. If the commit fails, the group and the one that
    grew on top of it are undone, the last change first, and everyone who waited gets the error.
-3. `commit()` returns the group's future, which resolves when the group is durable.
+3. `commit()` returns the group's future, which resolves when the group is durable; what `answer()` was given is called
+   then at once.
 4. A door adds about `DOOR_SHARE` bytes to a group; what more it has waits for the next, so that nobody waits for long
    behind somebody else's bulk. Among its connections a door takes turns.
 5. What has nobody to report an error to, such as that a device has got its messages, is done again after a while,
@@ -14,11 +15,12 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from stafeta.broker.cursor import Cursor, Move
 from stafeta.broker.topic import Subscription, Topic
-from stafeta.errors import StoreError
+from stafeta.errors import StafetaError, StoreError
 from stafeta.logs import fatal
 from stafeta.message import Batch, Row, RowBatch
 from stafeta.store.port import Append, CursorChange, Group, ProducerRecord, Promotion, Store
@@ -60,8 +62,8 @@ class Pending:
         self.size = 0
         self.asked = False  # someone waits for it, even if it is empty
         self.sealed: list[Callable[[], None]] = []  # called when it grows no more, and the next one does
+        self.answers: list[Callable[[StafetaError | None], object]] = []
         self.done: asyncio.Future[None] = loop.create_future()
-        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     @property
     def has_single_messages(self) -> bool:
@@ -110,6 +112,19 @@ class Pending:
         self.cursors[subscription, topic] = ChangedCursor(
             cursor, dict(cursor.above) if cursor.gaps else {}, whole=True
         )
+
+    def settle(self, error: StafetaError | None) -> None:
+        """It is durable, or could not be made so: whoever waits gets to know."""
+        for answer in self.answers:
+            try:
+                answer(error)
+            except Exception:
+                log.exception("someone could not be told of a commit, and may wait in vain")
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+            self.done.exception()  # whether or not anybody waits for it
 
     def seal(self) -> Group:
         group = self.group
@@ -167,7 +182,9 @@ class CommitLoop:
         self._store = store
         self._committed = committed
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
+        self._running = False  # a group is being written, or is about to be
+        self._writing: asyncio.Future[None] | None = None
+        self._unanswered: list[Pending] = []  # groups that are durable
         self._unwritten: set[tuple[Topic, str]] = set()  # producers that changed since the checkpoint
         self._forgotten: set[tuple[Topic, str]] = set()  # and those that were forgotten
         self.pending = Pending(self, self._loop)
@@ -195,10 +212,17 @@ class CommitLoop:
         self.wake()
         return self.pending.done
 
+    def answer(self, answer: Callable[[StafetaError | None], object]) -> None:
+        """Call this as soon as all that has happened so far is durable, or could not be made so: without another turn
+        of the loop, and before the future of `commit` resolves."""
+        self.pending.answers.append(answer)
+        self.commit()
+
     def wake(self) -> None:
         """There is something to commit, or to fill a group with."""
-        if self._task is None:
-            self._task = self._loop.create_task(self._run())
+        if not self._running:
+            self._running = True
+            self._loop.call_soon(self._write_next)
 
     @property
     def size(self) -> int:
@@ -217,42 +241,69 @@ class CommitLoop:
         self.wildcard_generation += 1
         self.pending.rows.clear()
 
-    async def _run(self) -> None:
+    def _write_next(self) -> None:
+        """Have the group written that has grown until now, if anybody wants it to be."""
+        self._writing = None
         try:
-            while self.fill() or self.pending.asked:
-                current = self._begin_next()
-                self.backlog = current.size
-                group = current.seal()
-                group.position = self.position
-                group.run = self.run if group.appends else None
-                forgotten: frozenset[tuple[Topic, str]] = frozenset()
-                if self._store.checkpoint_due or self.checkpoint_wanted:
-                    forgotten = frozenset(self._forgotten)
-                    self._checkpoint(group, self._unwritten | current.producers, forgotten)
-                try:
-                    if not group.empty:
-                        await self._store.commit(group)
-                except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
-                    self._fail(current, error)
-                else:
-                    self._durable = group.position
-                    if group.appends or group.staged:
-                        self._worked()
-                    if group.run is not None:
-                        self.run = None
-                    if group.checkpoint:
-                        self._unwritten.clear()
-                        self._forgotten.difference_update(forgotten)
-                    else:
-                        self._unwritten |= current.producers
-                    try:
-                        self._committed(current, group)
-                    except Exception:  # noqa: BLE001 - what is in memory is not what is stored any more
-                        fatal(log, "what was stored cannot be shown to anybody")
-                    current.done.set_result(None)
+            while self._writing is None and (self.fill() or self.pending.asked):
+                self._writing = self._write(self._begin_next())
         finally:
-            self.backlog = 0
-            self._task = None
+            if self._writing is None:
+                self._running = False
+                self.backlog = 0
+            durable, self._unanswered = self._unanswered, []
+            for pending in durable:  # the disk works meanwhile
+                pending.settle(None)
+
+    def _write(self, current: Pending) -> "asyncio.Future[None] | None":
+        """What has to be waited for; None where there is nothing to write."""
+        self.backlog = current.size
+        group = current.seal()
+        group.position = self.position
+        group.run = self.run if group.appends else None
+        forgotten: frozenset[tuple[Topic, str]] = frozenset()
+        if self._store.checkpoint_due or self.checkpoint_wanted:
+            forgotten = frozenset(self._forgotten)
+            self._checkpoint(group, self._unwritten | current.producers, forgotten)
+        if group.empty:
+            self._stored(current, group, forgotten)
+            return None
+        writing = asyncio.ensure_future(self._store.commit(group))
+        writing.add_done_callback(partial(self._written, current, group, forgotten))
+        return writing
+
+    def _written(
+        self,
+        current: Pending,
+        group: Group,
+        forgotten: frozenset[tuple[Topic, str]],
+        written: asyncio.Future[None],
+    ) -> None:
+        if written.cancelled():
+            return
+        error = written.exception()
+        if error is None:
+            self._stored(current, group, forgotten)
+        else:
+            self._fail(current, error)
+        self._write_next()
+
+    def _stored(self, current: Pending, group: Group, forgotten: frozenset[tuple[Topic, str]]) -> None:
+        self._durable = group.position
+        if group.appends or group.staged:
+            self._worked()
+        if group.run is not None:
+            self.run = None
+        if group.checkpoint:
+            self._unwritten.clear()
+            self._forgotten.difference_update(forgotten)
+        else:
+            self._unwritten |= current.producers
+        try:
+            self._committed(current, group)
+        except Exception:  # noqa: BLE001 - what is in memory is not what is stored any more
+            fatal(log, "what was stored cannot be shown to anybody")
+        self._unanswered.append(current)
 
     def _begin_next(self) -> Pending:
         """Returns the group that has grown until now."""
@@ -280,7 +331,7 @@ class CommitLoop:
             log.info("messages are stored again", extra={"fields": {"failed": self.failures}})
             self.failures = 0
 
-    def _fail(self, current: Pending, error: Exception) -> None:
+    def _fail(self, current: Pending, error: BaseException) -> None:
         self.failures += 1
         self._failed = self._loop.time()
         if self.failures == 1:  # a full disk may fail a thousand times a second
@@ -299,7 +350,7 @@ class CommitLoop:
             self._loop.call_later(RETRY_INTERVAL, self._do_again)
         for pending in (current, grown):
             self._again += pending.again
-            pending.done.set_exception(error)
+            pending.settle(error)
 
     def _do_again(self) -> None:
         again, self._again = self._again, []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from stafeta.broker.commits import Pending, Share
 from stafeta.config.options import Limits
+from stafeta.errors import StafetaError
 from stafeta.security import Principal, Security
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Gate(Protocol):
         """The verbs, as this principal may use them."""
 
     def commit(self) -> "asyncio.Future[None]": ...
+
+    def answer(self, answer: Callable[[StafetaError | None], object]) -> None: ...
 
     def share(self) -> Share: ...
 

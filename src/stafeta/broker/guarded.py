@@ -20,7 +20,7 @@ from stafeta.broker.cursor import Span
 from stafeta.broker.overview import ClientLine, SubscriptionLine
 from stafeta.broker.portions import in_portions
 from stafeta.broker.topic import Subscription, Topic
-from stafeta.errors import LimitReached
+from stafeta.errors import LimitReached, StafetaError
 from stafeta.message import Batch, Kind, RowBatch
 from stafeta.names import client_of, is_filter, owner_of
 from stafeta.security.rules import ACKNOWLEDGE, ADMINISTER, LIST, PUBLISH, READ, SUBSCRIBE
@@ -433,6 +433,9 @@ class GuardedBroker(Checked):
 
     def commit(self) -> asyncio.Future[None]:
         return self._broker.commit()
+
+    def answer(self, answer: Callable[[StafetaError | None], object]) -> None:
+        self._broker.answer(answer)
 
 
 class _GuardedConsumer(Consumer):

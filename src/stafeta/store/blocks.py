@@ -12,6 +12,7 @@
 
 import zlib
 from collections.abc import Sequence
+from struct import Struct
 from typing import Any, NamedTuple
 
 import orjson
@@ -31,6 +32,17 @@ MENDED = (
     4 << 10
 )  # bytes up to which a flipped bit is looked for in a body: in more, other damage may look like one
 _POLYNOMIAL = 0xEDB88320  # of CRC-32, as zlib has it: what the last bit of the data changes
+
+# The head of an encapsulated Arrow IPC record batch with one row of one binary column, around its three lengths: of
+# the body, of the column's data, and the offset at which the row ends.
+_BEGIN = bytes.fromhex("ffffffff9800000014000000000000000c0016000600050008000c000c0000000003040018000000")
+_MIDDLE = bytes.fromhex(
+    "00000a0018000c00040008000a0000004c000000100000000100000000000000"
+    "0000000003000000000000000000000000000000000000000000000000000000"
+    "08000000000000000800000000000000"
+)
+_END = bytes.fromhex("000000000100000001000000000000000000000000000000")
+_ONE = Struct("<40sq80sq24sii")
 _INDEX = {name: index for index, name in enumerate(NAMES)}
 
 
@@ -59,6 +71,10 @@ class HeaderColumns(NamedTuple):
 
 def encode_rows(rows: Sequence[Row]) -> tuple[HeaderColumns, Any]:
     """What goes into the header, and the body, of a block of rows."""
+    if len(rows) == 1:
+        return HeaderColumns(dict(zip(NAMES, rows[0][:PAYLOAD], strict=False)), {}), _body_of_one(
+            rows[0][PAYLOAD]
+        )
     columns: list[tuple[Any, ...]] = [tuple([row[index] for row in rows]) for index in range(len(NAMES))]
     header = HeaderColumns({}, {})
     arrays: dict[str, pa.Array[Any]] = {}
@@ -89,12 +105,23 @@ def encode_columns(batch: ColumnBatch) -> tuple[HeaderColumns, Any]:
             header.counting[name] = value.start + batch.row
         else:
             header.constants[name] = value + batch.row if index == POSITION else value
+    if batch.count == 1 and len(arrays) == 1:
+        return header, _body_of_one(arrays["payload"][0].as_py())
     return header, _body(arrays)
 
 
 def _body(arrays: dict[str, "pa.Array[Any]"]) -> Any:
     schema = pa.schema([_FIELDS[name] for name in arrays])
     return pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema).serialize()
+
+
+def _body_of_one(payload: bytes) -> bytes:
+    """What `_body` makes of one payload alone, in a tenth of the time."""
+    length = len(payload)
+    padding = -length % 8
+    return b"".join(
+        (_ONE.pack(_BEGIN, 8 + length + padding, _MIDDLE, length, _END, 0, length), payload, bytes(padding))
+    )
 
 
 def make_header(

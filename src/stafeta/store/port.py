@@ -9,7 +9,7 @@
    broker sends when `checkpoint_due`. `open` returns the batches appended since, for the broker to replay.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -201,7 +201,7 @@ class Store(Protocol):
     async def open(self) -> Snapshot:
         """Take possession, or raise a `StoreError` that says what is in the way."""
 
-    async def commit(self, group: Group) -> None: ...
+    def commit(self, group: Group) -> Awaitable[None]: ...
 
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
         """Batches of the topic, in order and without gaps, from `start` up to `stop` or until `size` bytes of payload

@@ -9,7 +9,6 @@
    no longer.
 """
 
-import asyncio
 import logging
 import threading
 import time
@@ -62,7 +61,6 @@ class PutStream:
         self._queue: deque[Item | None] = deque()  # for the loop to take; None is the end
         self._called = False  # the loop will look at it
         self._queued = 0  # bytes in it
-        self._commit: asyncio.Future[None] | None = None  # of the batch that was taken last
         self._room = threading.Condition()
         self._answers: SimpleQueue[bytes | None] = SimpleQueue()
         self._taken = self._answered = 0  # batches
@@ -149,11 +147,8 @@ class PutStream:
         """Place the next batch; true where there are more."""
         item = self._queue.popleft()
         if item is None:
-            self._verbs.commit().add_done_callback(lambda commit: self._answers.put(None))
+            self._verbs.answer(lambda error: self._answers.put(None))
             return False
-        if self._commit is not None and self._commit.done():
-            # Else what comes now would get the error that a batch is missing before it.
-            self._check(self._commit)
         if self._failed is None:
             self._place(item)
         with self._room:
@@ -178,19 +173,13 @@ class PutStream:
             self._fail(problem if isinstance(problem, StafetaError) else _mistake(problem))
             return
         answer = codec.answer(topic, offset, batch.count, staged=stage is not None)
-        self._commit = self._verbs.commit()
-        self._commit.add_done_callback(partial(self._settle, answer))
+        self._verbs.answer(partial(self._settle, answer))
 
-    def _settle(self, answer: bytes, commit: asyncio.Future[None]) -> None:
-        if self._check(commit):
+    def _settle(self, answer: bytes, error: StafetaError | None) -> None:
+        if error is None:
             self._answers.put(answer)
-
-    def _check(self, commit: asyncio.Future[None]) -> bool:
-        error = commit.exception()
-        if error is not None:
-            assert isinstance(error, StafetaError)
+        else:
             self._fail(error)
-        return error is None
 
     def _fail(self, error: StafetaError) -> None:
         """The stream is over; the first error is the one that is sent."""

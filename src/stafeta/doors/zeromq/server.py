@@ -147,7 +147,6 @@ class ZeroMQDoor:
         self._watchers.close()
         if self._turns:
             await asyncio.wait([self._broker.commit()])
-            await asyncio.sleep(0)
         self._monitor.close()
         self._socket.close()
         await self._loop.run_in_executor(None, self._context.term)
@@ -257,19 +256,17 @@ class ZeroMQDoor:
     def _finish(self, turn: Turn) -> None:
         if turn.replies:
             self._turns.append(turn)
-            self._broker.commit().add_done_callback(self._settle)
+            self._broker.answer(self._settle)
 
-    def _settle(self, commit: "asyncio.Future[None]") -> None:
+    def _settle(self, error: StafetaError | None) -> None:
         """A turn is durable, or could not be made so: send its replies."""
         turn = self._turns.popleft()
-        error = commit.exception()
         if error is None:
             for connection, reply, _, _ in turn.replies:
                 self._reply(connection, reply)
         else:
-            failure = error if isinstance(error, StafetaError) else StoreError(str(error))
             for connection, reply, dialect, request in turn.replies:
-                self._reply(connection, dialect.error(request, failure) if dialect else reply)
+                self._reply(connection, dialect.error(request, error) if dialect else reply)
         self._look_again()
 
     # --- requests that take time
@@ -292,8 +289,7 @@ class ZeroMQDoor:
         self, connection: bytes, dialect: Dialect, request: Request | bytes, *, wait: bool
     ) -> None:
         if wait:
-            await asyncio.wait([self._broker.commit()])
-            await asyncio.sleep(0)  # the turn's replies leave in a callback of the same commit
+            await asyncio.wait([self._broker.commit()])  # the turn's replies have left by then
         parsed: Request | None = None
         source = self._sources.get(connection, "")
         try:

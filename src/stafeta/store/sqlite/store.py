@@ -11,7 +11,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from stafeta.store.sqlite.recent import RecentRuns
 from stafeta.store.sqlite.segments import WORTH, Segments
 from stafeta.store.sqlite.sweeper import Sweeper
 from stafeta.store.sqlite.task_thread import Worker
+from stafeta.store.sqlite.wal import lengthen
 from stafeta.store.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -45,6 +46,8 @@ T = TypeVar("T")
 WAL_COPY = 16 << 20  # bytes of write-ahead log after which it is copied in the background
 WAL_COPY_IDLE = 1 << 20  # the same, where there is nothing else to do
 WAL_LIMIT = 256 << 20  # and after which a commit waits for that
+WAL_AHEAD = 1 << 20  # bytes by which it is made longer than it need be
+WAL_SMALL = 64 << 10  # bytes of a commit to which that makes a difference
 
 
 class SqliteStore:
@@ -58,6 +61,8 @@ class SqliteStore:
     ) -> None:
         """`segments_from` is how many bytes a commit has at least whose large bodies go into files of their own."""
         self._folder = folder
+        self._wal = str(folder / f"{DATABASE}-wal")
+        self._wal_size = 0  # after the last commit
         self._durability = durability
         self._checkpoint_rows = checkpoint_rows
         self._segments_from = segments_from
@@ -155,9 +160,9 @@ class SqliteStore:
     def checkpoint_due(self) -> bool:
         return self._checkpoint.ready
 
-    async def commit(self, group: Group) -> None:
-        await self._on(self._write_thread, partial(self._commit, group))
+    def commit(self, group: Group) -> Awaitable[None]:
         self._copy_if_due()
+        return self._on(self._write_thread, partial(self._commit, group))
 
     def _commit(self, group: Group) -> None:
         self._writer.commit(group)
@@ -170,15 +175,19 @@ class SqliteStore:
                     self._sweeper.released.add(topic.id)
         for forgotten in group.forgotten_topics:
             self._firsts.pop(forgotten, None)
-        if self._wal_size() > WAL_LIMIT:
+        self._look_at_log()
+
+    def _look_at_log(self) -> None:
+        try:
+            size = os.stat(self._wal).st_size
+        except OSError:  # it is asked after a commit, which is done whatever becomes of this
+            return
+        if size > WAL_LIMIT:
             with suppress(sqlite3.Error), self._copier_lock:
                 self._copier.execute("PRAGMA wal_checkpoint(RESTART)")
-
-    def _wal_size(self) -> int:
-        try:
-            return os.stat(self._folder / f"{DATABASE}-wal").st_size
-        except OSError:  # it is asked after a commit, which is done whatever becomes of this
-            return 0
+        elif self._durability == "fsync" and 0 < size - self._wal_size < WAL_SMALL:
+            size += lengthen(self._wal, WAL_AHEAD)
+        self._wal_size = size
 
     def _copy_if_due(self, limit: int = WAL_COPY) -> None:
         # Off the writer's thread: a checkpoint syncs the database file, and commits must not wait for that.
