@@ -1,4 +1,5 @@
-"""From a reading to the rollup that counts it, at a subscriber: windows of 1 s, 1,000 readings a second, 50 topics."""
+"""From a reading to the rollup that counts it, and to the alert that it raises, at a subscriber: windows of 1 s, 1,000
+readings a second, 50 topics."""
 
 import os
 import signal
@@ -12,12 +13,15 @@ from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import NamedTuple
 
+import psutil
+
 import stafeta
 from benchmarks.brokers import Broker, environment
 from benchmarks.load import Load, LoadFailed
+from benchmarks.machine import memory
 from benchmarks.percentiles import percentile
-from benchmarks.pipeline_load import READINGS, Arrived, Sent, receive_rollups, send_evenly
-from benchmarks.results import Column, Row, Table, Value
+from benchmarks.pipeline_load import READINGS, Arrived, Sent, receive_alerts, receive_rollups, send_evenly
+from benchmarks.results import Bar, Column, Row, Table, Value
 from benchmarks.setting import Setting
 
 RATE, TOPICS = 1_000, 50
@@ -33,7 +37,23 @@ trigger = "{trigger}"
 [rollup]
 sizes = ["{size}"]
 delay = "{delay}"
+[alerts]
+rules = "{folder}/alerts.toml"
 """
+RULE = "hot"
+_RULES = f"""
+[[rule]]
+name = "{RULE}"
+topics = "{READINGS}/#"
+above = 30
+
+[[rule]]
+name = "gone"
+topics = "{READINGS}/#"
+silent_for = "1m"
+"""
+_LAST = f"{READINGS}/last"
+ALERTS = (("alerts",), ("archive", "rollup", "alerts"))
 
 
 class Case(NamedTuple):
@@ -41,6 +61,13 @@ class Case(NamedTuple):
 
     trigger: str
     delay: str
+
+
+class Alerts(NamedTuple):
+    """Seconds from readings to their alerts, in order, and what the Python processes of Spark take."""
+
+    ages: list[float]
+    memory: float
 
 
 CASES = (Case("0s", "500ms"), Case("1s", "1s"), Case("1s", "10s"))
@@ -63,7 +90,22 @@ def run(setting: Setting) -> list[Table]:
         values: dict[str, Value] = {**case._asdict(), "uncounted": ages.uncounted}
         for key, ordered in (("reading", ages.of_readings), ("window", ages.of_windows)):
             values |= {f"{key}{percent}": percentile(ordered, percent) for percent in (50, 95)}
-        rows.append(Row(values))
+        bars = (Bar("reading50", "≤", 2, " s (p50)"), Bar("reading95", "≤", 3.5, " s (p95)"))
+        rows.append(Row(values, bars if case == CASES[0] else ()))
+    alerts = []
+    for jobs in setting.sized(ALERTS, ALERTS[:1]):
+        setting.say(f"alerts, with {' '.join(jobs)}")
+        found = _measure_alerts(setting, jobs, seconds, skipped)
+        ages50, ages95 = (percentile(found.ages, percent) for percent in (50, 95))
+        figures: dict[str, Value] = {
+            "jobs": ", ".join(jobs),
+            "reading50": ages50,
+            "reading95": ages95,
+            "alerts": len(found.ages),
+            "memory": found.memory,
+        }
+        bars = (Bar("reading50", "≤", 1, " s (p50)"), Bar("reading95", "≤", 2, " s (p95)"))
+        alerts.append(Row(figures, bars if len(jobs) == 1 else (Bar("memory", "≤", 800, " MB"),)))
     return [
         Table(
             f"From reading to rollup, {RATE:,} readings a second of {TOPICS} topics, windows of {SIZE}",
@@ -82,7 +124,21 @@ def run(setting: Setting) -> list[Table]:
             ),
             tuple(rows),
             labels=2,
-        )
+        ),
+        Table(
+            f"From reading to alert, {RATE:,} readings a second of {TOPICS} topics",
+            "Seconds from a reading's own time until the alert that it raises or clears reaches a subscriber of "
+            f"alerts/#, with `stafeta pipeline run` and these jobs, pipeline.trigger {CASES[0].trigger}; and what all "
+            "Python processes that Spark has started take in memory, in proportion where they share it (PSS).",
+            (
+                Column("jobs", "jobs"),
+                Column("reading50", "reading p50 s", 2),
+                Column("reading95", "reading p95 s", 2),
+                Column("alerts", "alerts"),
+                Column("memory", "Python MB"),
+            ),
+            tuple(alerts),
+        ),
     ]
 
 
@@ -99,6 +155,31 @@ def _measure(setting: Setting, case: Case, seconds: float, skipped: float) -> Ag
         received = receiver.start(receive_rollups, place, SIZE, int(RATE * seconds), PATIENCE)
         sent = sender.run(send_evenly, place, TOPICS, RATE, seconds)
         return ages_of(sent, received(), skipped)
+
+
+def _measure_alerts(setting: Setting, jobs: Sequence[str], seconds: float, skipped: float) -> Alerts:
+    with (
+        TemporaryDirectory(dir=setting.folder) as folder,
+        Broker(Path(folder) / "data", "flight") as broker,
+        Load() as sender,
+        Load() as receiver,
+        _job(Path(folder), broker.flight, CASES[0], jobs) as process,
+    ):
+        received = receiver.start(receive_alerts, broker.flight, RULE, _LAST, PATIENCE)
+        sent = sender.run(send_evenly, broker.flight, TOPICS, RATE, seconds)
+        taken = _python_memory(process)
+        with stafeta.connect(broker.flight) as connection:
+            connection.publish(_LAST, ["1000"], kind="float")
+        ages = sorted(each.came - each.time for each in received() if each.time >= sent.begin + skipped)
+    if not ages:
+        raise LoadFailed("No alert has come of the time that is measured.")
+    return Alerts(ages, taken)
+
+
+def _python_memory(process: psutil.Process) -> float:
+    """Megabytes of the Python processes below that of the driver."""
+    below = [each for each in process.children(recursive=True) if "java" not in each.name()]
+    return sum(memory(each.pid).share for each in below)
 
 
 def ages_of(sent: Sent, arrived: Sequence[Arrived], skipped: float) -> Ages:
@@ -121,13 +202,16 @@ def ages_of(sent: Sent, arrived: Sequence[Arrived], skipped: float) -> Ages:
 
 
 @contextmanager
-def _job(folder: Path, broker: str, case: Case) -> Iterator[None]:
-    """`stafeta pipeline run rollup`, from when it listens until it has ended."""
+def _job(
+    folder: Path, broker: str, case: Case, jobs: Sequence[str] = ("rollup",)
+) -> Iterator[psutil.Process]:
+    """`stafeta pipeline run`, from when its jobs listen until it has ended."""
+    (folder / "alerts.toml").write_text(_RULES)
     file = folder / "stafeta.toml"
     file.write_text(
         _SETTINGS.format(folder=folder, broker=broker, readings=READINGS, size=SIZE, **case._asdict())
     )
-    command = [sys.executable, "-m", "stafeta", "pipeline", "run", "rollup", "--config", str(file)]
+    command = [sys.executable, "-m", "stafeta", "pipeline", "run", *jobs, "--config", str(file)]
     with (folder / "job.log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -138,8 +222,8 @@ def _job(folder: Path, broker: str, case: Case) -> Iterator[None]:
             start_new_session=True,
         )
         try:
-            _await_subscription(process, broker)
-            yield
+            _await_subscriptions(process, broker, len(jobs))
+            yield psutil.Process(process.pid)
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE)
         except LoadFailed as error:
@@ -151,10 +235,10 @@ def _job(folder: Path, broker: str, case: Case) -> Iterator[None]:
                 process.wait()
 
 
-def _await_subscription(process: "subprocess.Popen[bytes]", broker: str) -> None:
+def _await_subscriptions(process: "subprocess.Popen[bytes]", broker: str, count: int) -> None:
     deadline = monotonic() + PATIENCE
     with stafeta.connect(broker) as connection:
-        while not connection.stats()["subscriptions"]:
+        while connection.stats()["subscriptions"] < count:
             if process.poll() is not None or monotonic() > deadline:
                 raise LoadFailed("The job does not run.")
             sleep(0.1)

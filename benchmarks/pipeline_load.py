@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
-from threading import Thread
+from threading import Event, Thread
 from time import sleep, time
 from typing import Any, NamedTuple
 
@@ -143,6 +143,45 @@ def receive_rollups(place: str, size: str, readings: int, patience: float) -> li
     if not found:
         raise LoadFailed("No rollup has come.")
     return found
+
+
+class Alerted(NamedTuple):
+    """An alert as it came: the time of its reading, and when; seconds since 1970."""
+
+    time: float
+    came: float
+
+
+def receive_alerts(place: str, rule: str, last: str, patience: float) -> list[Alerted]:
+    """Follows the alerts of a rule until there is one of the topic `last`, or none for so many seconds."""
+    found: list[Alerted] = []
+    ended = Event()
+    with stafeta.connect(place) as broker:
+        subscription = broker.subscribe(f"alerts/{rule}/#", name="alert-latency", columns=["payload"])
+        follower = Thread(target=_follow_alerts, args=(subscription, last, found, ended), daemon=True)
+        follower.start()
+        since, known = time(), 0
+        while not ended.wait(_TICK * 10) and time() < since + patience:
+            if len(found) > known:
+                since, known = time(), len(found)
+        subscription.close()
+        follower.join()
+    if not ended.is_set():
+        raise LoadFailed(f"The last alert has not come; there were {len(found)}.")
+    return found
+
+
+def _follow_alerts(subscription: Subscription, last: str, found: list[Alerted], ended: Event) -> None:
+    with suppress(Disconnected):
+        for batch in subscription:
+            came = time()
+            for row in batch.data.to_pylist():
+                told = json.loads(row["payload"])
+                if told["topic"] == last:
+                    ended.set()
+                else:
+                    found.append(Alerted(datetime.fromisoformat(told["time"]).timestamp(), came))
+            batch.ack()
 
 
 def _follow(subscription: Subscription, size: str, found: list[Arrived]) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FEW: Final = 4  # a planner does not know how many tasks can run side by side
 LEAST: Final = 8 << 20
 MOST: Final = 128 << 20  # as of files (spark.sql.files.maxPartitionBytes)
-OPENING: Final = 256 << 10
+OPENING: Final = 64 << 10
 USUAL: Final = 100  # bytes of a payload, where the broker does not tell
 
 

@@ -31,7 +31,7 @@ from stafeta.message import ROW
 from stafeta.names import matcher
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, ReadOptions
-from stafeta.pipeline.connector.planning import USUAL, Range, Task, checked, held, tasks
+from stafeta.pipeline.connector.planning import LEAST, USUAL, Held, Range, Task, checked, held, tasks
 from stafeta.pipeline.connector.spark_schema import arrow_schema, check_schema
 from stafeta.pipeline.spark_log import Checkpoint
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from stafeta.clients.flight.connection import Connection, TopicInfo
 
 _REST: Final = 0.05  # seconds
+_GUESSES: Final = 20  # micro-batches that are planned by what messages weighed before, at most
 Offsets: TypeAlias = dict[str, Any]
 """Next offsets by topic, and under `NEW_TOPICS` first ones."""
 
@@ -56,7 +57,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connection: Connection | None = None
         self._initial: Offsets | None = None
         self._target: dict[str, int] | None = None  # where Trigger.AvailableNow ends
-        self._latest: Offsets | None = None  # where the topics ended when they were last looked at
+        self._seen: dict[str, TopicInfo] = {}  # the topics when they were last looked at
         self._held = False
         self._done: dict[str, int] = {}  # what was acknowledged
         self._waiting_since: float | None = None  # for `minOffsetsPerTrigger`
@@ -64,6 +65,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target_time = 0  # when Trigger.AvailableNow has looked; microseconds since 1970
         self._is_closed = False  # its last micro-batch has been
         self._weight = float(ROW + USUAL)  # about how many bytes a message takes, as of the last micro-batch
+        self._guesses = -1
         self._turn = 0  # which topics are served first, where there are too many
 
     # --- in the driver
@@ -144,7 +146,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offsets | None:
         """As of the last look: a report is nothing to wait for, or to fail by."""
-        return self._latest
+        return {name: topic.next for name, topic in self._seen.items()} or None
 
     @plain_errors
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
@@ -160,7 +162,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     wanted.append(Range(name, begin, stop))
         if not wanted:
             return []
-        topics = held(self._broker(), options.filters)
+        topics = self._few(wanted) or held(self._broker(), options.filters)
         there = [checked(one, topics.get(one.topic), fail=options.fail_on_data_loss) for one in wanted]
         rows = sum(one.rows for one in there)
         if rows:
@@ -171,8 +173,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def commit(self, end: Offsets) -> None:
-        if self._options.durable is not None:
-            self._acknowledge(end, self._topics())
+        if self._options.durable is not None:  # mostly, `latestOffset` has done so already
+            self._acknowledge(end, self._seen or self._topics())
 
     def stop(self) -> None:
         if self._connection is not None:
@@ -199,9 +201,23 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for filter_ in self._options.filters:
             for topic in self._broker().topics(filter_):
                 found[topic.topic] = topic
-        topics = dict(sorted(found.items()))
-        self._latest = {name: topic.next for name, topic in topics.items()}
-        return topics
+        self._seen = dict(sorted(found.items()))
+        return self._seen
+
+    def _few(self, wanted: Sequence[Range]) -> dict[str, Held] | None:
+        """The topics as they were last looked at, where so little is wanted that one task reads it in any case: then
+        nobody has to be asked what their messages weigh, but now and then."""
+        self._guesses = (self._guesses + 1) % _GUESSES
+        if not self._guesses or sum(one.rows for one in wanted) * self._weight > LEAST:
+            return None
+        seen = [self._seen.get(one.topic) for one in wanted]
+        if any(one is None or one.next < range_.stop for one, range_ in zip(seen, wanted, strict=True)):
+            return None  # a micro-batch that was planned before
+        return {
+            one.topic: Held(one.topic, one.first, one.next, one.first, one.next, self._weight)
+            for one in seen
+            if one is not None
+        }
 
     def _hold(self, start: str) -> None:
         """From now on nothing is collected that was not acknowledged."""
