@@ -7,9 +7,12 @@
    them once.
 3. The windows that are open stay in memory for the next micro-batch. Whoever has none reads them from the disk.
 4. What was written of a batch is removed when the next is done.
+5. A checkpoint that was put back from a copy, or copied and gone on with twice, has not handed on the last windows that
+   lake and topics have under its name: the job ends, or windows would be missing there, or come twice.
 """
 
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +41,10 @@ OPEN, CLOSED = "open", "closed"
 _FOLDER: Final = "windows"
 _AHEAD: Final = "ahead"
 _DONE: Final = "done.json"
+_LAST, _BEFORE = (
+    "last",
+    "before",
+)  # micro-batches that had windows to hand on: the last, and that before this one
 _LEAST, _MOST = 1.0, 30.0  # seconds between micro-batches without messages
 
 
@@ -115,7 +122,7 @@ class Rolling:
         if done[CLOSED]:
             if closed is None:
                 closed = read_windows(rollup.folder, number, done)[CLOSED]
-            self._publish(finished(closed, _labels(done["sizes"])), number)
+            self._publish(finished(closed, _labels(done["sizes"])), number, done.get(_BEFORE))
         checkpoint_files.remove(f"{rollup.folder}/{number - 1}")
 
     def _compute(self, packed: Iterable[tuple[int, bytes]], number: int) -> tuple[dict[str, Any], Windows]:
@@ -135,8 +142,9 @@ class Rolling:
         unchanged = not parts and not before.get(CLOSED) and not len(after.closed)
         name = self._kept(number, before.get("file")) if unchanged else None
         if name is None:
-            name = f"{uuid.uuid4().hex}.arrow"
-            checkpoint_files.write_content(folder, name, Windows.pack_all([after.open, after.closed]))
+            content = Windows.pack_all([after.open, after.closed])
+            name = f"{uuid.uuid4().hex}-{zlib.crc32(content):08x}.arrow"
+            checkpoint_files.write_content(folder, name, content)
         done = {
             "file": name,
             "sizes": sizes,
@@ -149,6 +157,8 @@ class Rolling:
                 for size, label in _labels(sizes).items()
             },
             _AHEAD: before.get(_AHEAD, 0) + after.ahead,
+            _BEFORE: before.get(_LAST),
+            _LAST: number if len(after.closed) else before.get(_LAST),
         }
         checkpoint_files.write(folder, _DONE, done)
         checkpoint_files.write(rollup.folder, _DONE, done)
@@ -166,7 +176,7 @@ class Rolling:
 
     def _before(self, number: int) -> dict[str, Any]:
         if number == 0:
-            return {"sizes": [], OPEN: 0, "windows": 0, "late": {}}
+            return {"sizes": [], OPEN: 0, "windows": 0, "late": {}, _LAST: -1}
         folder = self._rollup.folder
         known = checkpoint_files.read(f"{folder}/{number - 1}", _DONE)
         if known is None:
@@ -183,12 +193,11 @@ class Rolling:
             read_windows(self._rollup.folder, number - 1, before)[OPEN] if before[OPEN] else Windows.empty()
         )
 
-    def _publish(self, closed: Any, number: int) -> None:
+    def _publish(self, closed: Any, number: int, before: int | None) -> None:
         """Windows to the lake, and to topics."""
         rollup = self._rollup
-        rollup.lake.append("rollups", closed, rollup.name, number)
-        query = (checkpoint_files.read(rollup.log, "metadata") or {}).get("id", "")
-        write_once(rollup.broker, rollup.name, number, published(closed, NAME), query)
+        rollup.lake.append("rollups", closed, rollup.name, number, before)
+        write_once(rollup.broker, rollup.name, number, published(closed, NAME), before)
 
 
 def read_windows(folder: str, number: int, done: Mapping[str, Any]) -> dict[str, Windows]:
@@ -196,10 +205,12 @@ def read_windows(folder: str, number: int, done: Mapping[str, Any]) -> dict[str,
     if "file" not in done:
         return {name: former_windows.read(f"{done['folder']}/fate={name}") for name in (OPEN, CLOSED)}
     content = checkpoint_files.content(f"{folder}/{number}", done["file"])
-    if content is None:
+    known = done["file"].removesuffix(".arrow").partition("-")[2]  # those of earlier versions have none
+    if content is None or (known and known != f"{zlib.crc32(content):08x}"):
         raise Unsound(
-            f"The file {done['file']} of micro-batch {number} is missing in {folder}: what is left of the checkpoint "
-            "is of no use. Remove it, and the rollup begins anew with what comes."
+            f"The file {done['file']} of micro-batch {number} is {'missing' if content is None else 'damaged'} in "
+            f"{folder}: what is left of the checkpoint is of no use. Remove it, and the rollup begins anew with what "
+            "comes."
         )
     return dict(zip((OPEN, CLOSED), Windows.unpack_all(content), strict=True))
 
