@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.config.options import Lake as Settings
-from stafeta.errors import ConfigError, StoreConflict
+from stafeta.errors import ConfigError, StoreConflict, Unsound
 from stafeta.pipeline.jobs import audit
 from stafeta.pipeline.lake import Lake, Written, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known, known_in
@@ -95,13 +95,15 @@ def test_a_batch_of_a_writer_is_added_once(spark: SparkSession, lake: Lake) -> N
         sent.append("dead", rows, "first", 0),
         lake.append("dead", rows, "second", 0),
         lake.append("dead", rows, "first", 3),
-        lake.append("dead", rows, "first", 2),
         lake.append("dead", rows.limit(0), "first", 4),
         lake.append("dead", rows, "first", 4),
     ]
     nothing = Written(0, 0)
-    assert [one.rows for one in done] == [3, 0, 3, 3, 0, 0, 0]
-    assert [one for one in done if not one.rows] == [nothing] * 4
+    assert [one.rows for one in done] == [3, 0, 3, 3, 0, 0]
+    assert [one for one in done if not one.rows] == [nothing] * 3
+    for batch, before in ((3, None), (5, 3)):  # what has come to 4 is not known to whoever writes this
+        with pytest.raises(Unsound, match="its checkpoint is older than the lake"):
+            lake.append("dead", rows, "first", batch, before)
     table = lake.table("dead")
     found: Any = table.scan().to_arrow()
     assert sorted(found.column("offset").to_pylist()) == sorted(whole(1, 3) * 3)

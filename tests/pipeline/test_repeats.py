@@ -153,7 +153,7 @@ def test_labels_outlive_a_broker_that_is_killed(broker: BrokerProcess) -> None:
 def test_a_batch_write_without_a_name_is_forgotten_in_time_and_others_are_not(broker: BrokerProcess) -> None:
     put(broker, 1, ["1"])
     stream = WriteOptions.of({"broker": address(broker), "topic": "output"}, streaming=True)
-    _commit(stream, [_stage(stream, "spark/query", 0, next(parts(["2"])), in_order=True)])
+    _commit(stream, [_stage(stream, "spark/query", 0, next(parts(["2"])), before=0)])
     for timeout in ("1h", "1s"):
         plain = BatchSink(
             WriteOptions.of(

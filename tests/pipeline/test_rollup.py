@@ -4,6 +4,7 @@ import json
 import math
 import os
 import shutil
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from stafeta.config import Config
 from stafeta.config.options import Lake as Settings
 from stafeta.config.options import Rollup as Sizes
-from stafeta.errors import ConfigError, Unsound
+from stafeta.errors import ConfigError, OutOfSequence, Unsound
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.batches.readings import readings_of
@@ -217,10 +218,42 @@ def test_while_nothing_changes_nothing_is_written_again(hand: Hand, broker: Brok
     assert in_lake(hand.lake) == in_topics(broker) == windows
 
 
+@pytest.mark.parametrize("batch", [0, 1, 2], ids=["lost", "the same batch", "a later batch"])
+def test_a_checkpoint_that_is_older_than_what_came_of_it_is_not_gone_on_with(
+    hand: Hand, broker: BrokerProcess, tmp_path: Path, batch: int
+) -> None:
+    """It was put back, or copied and gone on with elsewhere."""
+    checkpoint_files.write(hand.rollup.log, "metadata", {"id": "query"})
+    hand.roll(0, ("a", 1))
+    shutil.copytree(hand.rollup.folder, tmp_path / "copy")
+    hand.roll(1, ("a", 2), ("a", 15))
+    windows = [("rollup/10s/a", at(0), 2)]
+    shutil.rmtree(hand.rollup.folder)
+    shutil.copytree(tmp_path / "copy", hand.rollup.folder)
+    if batch == 0:
+        shutil.rmtree(Path(hand.rollup.folder) / "0")
+    for number in range(1, batch):
+        hand.roll(number, ("a", 2))
+    for _ in range(2):
+        with pytest.raises((Unsound, OutOfSequence), match="checkpoint"):
+            hand.roll(batch, ("a", 2), ("a", 15), ("a", 25))
+    assert in_lake(hand.lake) == in_topics(broker) == windows
+
+
 def test_windows_that_are_missing_are_told(hand: Hand) -> None:
     hand.roll(0, ("a", 1))
     shutil.rmtree(Path(hand.rollup.folder) / "0")
     with pytest.raises(Unsound, match="What rollup knew after micro-batch 0 is missing"):
+        hand.roll(1, ("a", 2))
+
+
+def test_windows_that_are_damaged_are_told(hand: Hand) -> None:
+    hand.roll(0, ("a", 1))
+    (file,) = (Path(hand.rollup.folder) / "0").glob("*.arrow")
+    content = file.read_bytes()
+    place = content.rindex(struct.pack("<q", 10 * SECOND))  # the size of the window
+    file.write_bytes(content[:place] + b"\1" + content[place + 1 :])
+    with pytest.raises(Unsound, match="of micro-batch 0 is damaged"):
         hand.roll(1, ("a", 2))
 
 
@@ -274,7 +307,8 @@ def test_windows_of_an_earlier_version_are_gone_on_with(
     hand.roll(1, *((topic, second) for topic in counts for second in (-3.0, 5.5, 30.0)))
     assert in_lake(hand.lake) == in_topics(broker)
     assert checkpoint_files.read(hand.rollup.folder, "done.json") == {
-        "late": {"10s": 3}, "windows": 4, "closed": 3, "open": 6, "ahead": 0, "sizes": [10 * SECOND], "file": ANY
+        "late": {"10s": 3}, "windows": 4, "closed": 3, "open": 6, "ahead": 0, "sizes": [10 * SECOND], "file": ANY,
+        "before": None, "last": 1,
     }  # fmt: skip
     found = {
         row["topic"]: row

@@ -5,10 +5,13 @@
 2. Both listen on loopback, and answer who has their token. Ports and token are in a file that only the same user can
    read; the token is in no command line, no log and no topic. A question is asked there if it is about the same broker
    and the same lake.
-3. An endpoint that does not answer is not there: what a killed pipeline has left of it is in nobody's way.
+3. An endpoint that does not answer is not there: what a killed pipeline has left of it is in nobody's way. A port that
+   another user listens on is not asked. PySpark sends a token to `localhost` alone, which may be the address of IPv6:
+   so nobody gets the same port there while the endpoint is open.
 4. Jobs and questions share Spark's tasks fairly: a long question does not hold up a micro-batch.
 """
 
+import errno
 import hashlib
 import json
 import logging
@@ -16,7 +19,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stafeta.pipeline")
 
 _FOLDER: Final = "spark"
+_LISTENS: Final = "0A"  # in the system's table of connections
 _TIMEOUT: Final = 0.5  # seconds that an endpoint has to take a connection
 _SETTINGS: Final = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0"}
 _TOKEN: Final = "spark.connect.authenticate.token"  # noqa: S105 - its name
@@ -52,14 +56,17 @@ def opened(spark: "SparkSession", config: "Config") -> Iterator[str | None]:
     from stafeta.pipeline.sql.server import SqlServer
 
     token = secrets.token_urlsafe(32)
-    try:
-        port = _opened(spark, token)
-    except Exception:
-        log.warning("Spark opens no endpoint: questions start a Spark of their own.", exc_info=True)
-        yield None
-        return
-    path = _file(config, os.getpid())
-    with SqlServer(spark, config, token) as server:
+    with ExitStack() as held:
+        try:
+            port = _opened(spark, token)
+            if socket.has_ipv6:
+                held.enter_context(_ipv6_taken(port))
+        except Exception:
+            log.warning("Spark opens no endpoint: questions start a Spark of their own.", exc_info=True)
+            yield None
+            return
+        path = _file(config, os.getpid())
+        server = held.enter_context(SqlServer(spark, config, token))
         try:
             _write(path, _Place(port, server.port, token)._asdict())
             yield f"sc://localhost:{port}"
@@ -102,6 +109,8 @@ def _places(config: "Config") -> Iterator[_Place]:
         try:
             known = json.loads(path.read_text())
             place = _Place(int(known["connect"]), int(known["sql"]), str(known["token"]))
+            if not (_listeners(place.connect) | _listeners(place.sql)) <= {os.getuid()}:
+                continue
             socket.create_connection(("127.0.0.1", place.sql), _TIMEOUT).close()
         except ConnectionRefusedError:
             with suppress(OSError):
@@ -142,6 +151,30 @@ def _opened(spark: "SparkSession", token: str) -> int:
     package = context._jvm.org.apache.spark.sql.connect.service
     package.SparkConnectService.start(scala)
     return int(getattr(getattr(package, "SparkConnectService$"), "MODULE$").server().getPort())
+
+
+@contextmanager
+def _ipv6_taken(port: int) -> Iterator[None]:
+    """Has a port of IPv6's loopback, on which nothing listens."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as one:
+        try:
+            one.bind(("::1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:  # there is no IPv6
+                raise
+        yield
+
+
+def _listeners(port: int) -> set[int]:
+    """The users who listen on a port of this machine, as far as the system says so."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(int(fields[7]))
+    return found
 
 
 def _file(config: "Config", process: int) -> Path:

@@ -57,7 +57,7 @@ class StreamSink(DataSourceStreamArrowWriter):
         batch = context and context.getLocalProperty("streaming.sql.batchId")
         if not query or not batch:
             raise StafetaError("Spark does not tell the task which query and micro-batch it writes.")
-        return _stage(self._options, PRODUCER + query, int(batch), iterator, in_order=True)
+        return _stage(self._options, PRODUCER + query, int(batch), iterator, before=int(batch))
 
     @plain_errors
     def commit(self, messages: "list[WriterCommitMessage | None]", batchId: int) -> None:
@@ -93,17 +93,21 @@ class BatchSink(DataSourceArrowWriter):
         _abort(self._options, messages)
 
 
-def write_micro_batch(broker: str, query: str, number: int, rows: "pa.RecordBatch") -> None:
-    """Writes rows, which have a column topic, as a micro-batch of a query, without Spark: as `StreamSink` does."""
+def write_micro_batch(
+    broker: str, query: str, number: int, rows: "pa.RecordBatch", before: int | None
+) -> None:
+    """Writes rows, which have a column topic, as a micro-batch of a query, without Spark: as `StreamSink` does. `before`
+    is its last one that had rows, where that is known."""
     options = WriteOptions(Address(broker), None, None, None)
-    _commit(options, [_stage(options, PRODUCER + query, number, iter([rows]), in_order=True)])
+    before = number if before is None else before
+    _commit(options, [_stage(options, PRODUCER + query, number, iter([rows]), before=before)])
 
 
-def write_once(broker: str, name: str, number: int, rows: "pa.RecordBatch", query: str) -> None:
-    """Writes rows, which have a column topic, in a batch of a name that counts, without Spark: as `BatchSink` does."""
+def write_once(broker: str, name: str, number: int, rows: "pa.RecordBatch", before: int | None) -> None:
+    """Writes rows, which have a column topic, in a batch of a name that counts, without Spark: as `BatchSink` does. A
+    batch that is repeated has the same rows. `before` is the name's last one before it, where that is known."""
     options = WriteOptions(Address(broker), None, None, (name, number))
-    label = Label(query=query, run=uuid4().hex)
-    staged = _stage(options, PRODUCER + name, number, iter([rows]), label=label)
+    staged = _stage(options, PRODUCER + name, number, iter([rows]), before=before, label=Label())
     _commit_named(options, name, [staged])
 
 
@@ -113,18 +117,19 @@ def _stage(
     counter: int,
     rows: "Iterator[pa.RecordBatch]",
     *,
-    in_order: bool = False,
+    before: int | None = None,
     label: Label | None = None,
 ) -> Staged:
+    """`before` is the highest counter that the producer may have committed, unless it is this one."""
     from stafeta.pipeline.connector.staging import labelled, stage
 
     part = token_urlsafe(9)  # short, since the commit names all of them: there is room for 40,000
     with options.address.connect() as connection:
         last = connection.committed(producer)  # not to begin it: other tasks write to it too
-        if in_order and last is not None and last > counter:
+        if before is not None and last is not None and last > before and last != counter:
             raise OutOfSequence(
-                f"The query has written its micro-batches up to {last} before, and now writes {counter} "
-                "again: its checkpoint is older than its topics. Start it with a new checkpoint.",
+                f"The query has written its micro-batches up to {last} before, and now writes {counter}: its "
+                "checkpoint is older than its topics. Start it with a new checkpoint.",
                 last + 1,
             )
         is_done = last is not None and last >= counter

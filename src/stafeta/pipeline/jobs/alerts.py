@@ -19,7 +19,7 @@ from stafeta.pipeline.jobs.alerting.alert_source import DUE, AlertSource, option
 from stafeta.pipeline.jobs.alerting.alert_state import Messages, States, advanced, next_due
 from stafeta.pipeline.jobs.alerting.packs import unpacked
 from stafeta.pipeline.jobs.alerting.rules import Rule, load
-from stafeta.pipeline.jobs.batches.stateful import Computed, StatefulBatches, last_notes
+from stafeta.pipeline.jobs.batches.stateful import BEFORE, Computed, StatefulBatches, last_notes
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -73,7 +73,7 @@ class Alerting(StatefulBatches[States, Messages]):
         rows = {"topic": topics, "payload": payloads, "kind": ["json"] * len(topics)}
         columns = {name: pa.array(column, pa.string()) for name, column in rows.items()}
         batch = pa.RecordBatch.from_pydict(columns)
-        write_micro_batch(self._broker, spark_log.query_id(self._log), number, batch)
+        write_micro_batch(self._broker, spark_log.query_id(self._log), number, batch, notes.get(BEFORE))
 
     def empty(self) -> States:
         return {}

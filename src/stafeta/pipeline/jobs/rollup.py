@@ -13,7 +13,7 @@ from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.jobs.batches.stateful import Computed, StatefulBatches, last_notes
+from stafeta.pipeline.jobs.batches.stateful import BEFORE, Computed, StatefulBatches, last_notes
 from stafeta.pipeline.jobs.rolling import former_windows
 from stafeta.pipeline.jobs.rolling.closing import advanced
 from stafeta.pipeline.jobs.rolling.window_rows import finished, published
@@ -120,10 +120,9 @@ class Rolling(StatefulBatches[Windows, Windows]):
         """Windows to the lake, and to topics."""
         rollup = self._rollup
         closed = finished(results, _labels(notes["sizes"]))
-        rollup.lake.append("rollups", closed, rollup.name, number)
-        write_once(
-            rollup.broker, rollup.name, number, published(closed, NAME), spark_log.query_id(rollup.log)
-        )
+        before = notes.get(BEFORE)
+        rollup.lake.append("rollups", closed, rollup.name, number, before)
+        write_once(rollup.broker, rollup.name, number, published(closed, NAME), before)
 
     def empty(self) -> Windows:
         return Windows.empty()

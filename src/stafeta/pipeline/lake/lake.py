@@ -22,7 +22,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
-from stafeta.errors import StoreConflict
+from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.disk import location
 from stafeta.pipeline.lake import archived, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known
@@ -129,11 +129,30 @@ class Lake:
         """Notes that these offsets are not in `messages`, and are not waited for."""
         self._note(lambda table: {ARCHIVED: archived.added(table, Known({}, absent))})
 
-    def append(self, name: str, rows: "DataFrame | pa.Table", writer: str, batch: int) -> Written:
-        """Adds rows to a table, in a batch of a writer's that counts; nothing where it is there already."""
+    def append(
+        self,
+        name: str,
+        rows: "DataFrame | pa.Table",
+        writer: str,
+        batch: int,
+        before: int | None = None,
+    ) -> Written:
+        """Adds rows to a table, in a batch of a writer's that counts; nothing where it is there already. `before` is
+        the writer's last one before it, where that is known: the table must not have a later one."""
         definition = TABLES[name]
         table = self.table(name)
-        if _batch_of(table, writer) >= batch:
+
+        def is_there() -> bool:
+            last = _batch_of(table, writer)
+            if last != batch and last > (batch if before is None else before):
+                raise Unsound(
+                    f"The table {name} has batch {last} of {writer}, which now writes {batch}: its checkpoint is older "
+                    "than the lake, or a copy of one that was gone on with. Put back the newest; or remove it, and the "
+                    "job begins anew with what comes."
+                )
+            return last == batch
+
+        if is_there():
             return Written(0, 0)
         write: Any = files.write_table if isinstance(rows, pa.Table) else files.write
         urls: list[str] = write(rows, definition, table.location())
@@ -141,7 +160,7 @@ class Lake:
 
         def change() -> bool:
             nonlocal added
-            if _batch_of(table, writer) >= batch:
+            if is_there():
                 return False
             with table.transaction() as transaction:
                 if urls:

@@ -6,9 +6,12 @@
    One that is repeated is not computed again: the same results are handed on, to whom takes them once.
 3. The state stays in memory for the next micro-batch. Whoever has none reads it from the disk.
 4. What was written of a batch is removed when the next is done.
+5. A checkpoint that was put back from a copy, or copied and gone on with twice, has not handed on the last results that
+   others have under its name: the job ends, or results would be missing there, or come twice.
 """
 
 import uuid
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 DONE: Final = "done.json"
 _FILE: Final = "file"
+_LAST: Final = "last"  # of the micro-batches up to this one, the last that had results
+BEFORE: Final = "before"  # and the last before this one
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -94,17 +99,20 @@ class StatefulBatches(ABC, Generic[S, R]):
     def read(self, number: int, notes: Mapping[str, Any]) -> tuple[S, R]:
         """What was written of a micro-batch: the state after it, and its results."""
         content = checkpoint_files.content(f"{self._folder}/{number}", notes[_FILE])
-        if content is None:
+        known = notes[_FILE].removesuffix(".arrow").partition("-")[2]  # those of earlier versions have none
+        if content is None or (known and known != _checksum(content)):
             raise Unsound(
-                f"The file {notes[_FILE]} of micro-batch {number} is missing in {self._folder}: what is left of the "
-                f"checkpoint is of no use. Remove it, and {self.job} begins anew with what comes."
+                f"The file {notes[_FILE]} of micro-batch {number} is {'missing' if content is None else 'damaged'} in "
+                f"{self._folder}: what is left of the checkpoint is of no use. Remove it, and {self.job} begins anew "
+                "with what comes."
             )
         return self.unpack(content)
 
     def write(self, number: int, state: S, results: R, notes: Mapping[str, Any]) -> dict[str, Any]:
         """Writes what comes of a micro-batch; returns the notes that lead to it."""
-        name = f"{uuid.uuid4().hex}.arrow"
-        checkpoint_files.write_content(f"{self._folder}/{number}", name, self.pack(state, results))
+        content = self.pack(state, results)
+        name = f"{uuid.uuid4().hex}-{_checksum(content)}.arrow"
+        checkpoint_files.write_content(f"{self._folder}/{number}", name, content)
         return self._note(number, name, notes)
 
     def _packed(self, batch: "DataFrame", number: int) -> Iterator[tuple[int, bytes]]:
@@ -117,6 +125,8 @@ class StatefulBatches(ABC, Generic[S, R]):
         state, results, notes, is_changed = self.compute(
             self._after(number - 1, before), before, packed, number
         )
+        last = before.get(_LAST) if number else -1
+        notes |= {BEFORE: last, _LAST: number if notes[self.counted] else last}
         name = None if is_changed or before.get(self.counted) else self._kept(number, before.get(_FILE))
         done = self.write(number, state, results, notes) if name is None else self._note(number, name, notes)
         self._state = number, state
@@ -149,6 +159,10 @@ class StatefulBatches(ABC, Generic[S, R]):
         if self._state is not None and self._state[0] == number:
             return self._state[1]
         return self.read(number, notes)[0] if notes else self.empty()
+
+
+def _checksum(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
 
 
 def last_notes(folder: str) -> dict[str, Any]:
