@@ -96,8 +96,8 @@ class BatchSink(DataSourceArrowWriter):
 def write_micro_batch(
     broker: str, query: str, number: int, rows: "pa.RecordBatch", before: int | None
 ) -> None:
-    """Writes rows, which have a column topic, as a micro-batch of a query, without Spark: as `StreamSink` does. `before`
-    is its last one that had rows, where that is known."""
+    """Writes rows, which have a column topic, as a micro-batch of a query, without Spark: as `StreamSink` does.
+    `before` is its last one that had rows, where that is known."""
     options = WriteOptions(Address(broker), None, None, None)
     before = number if before is None else before
     _commit(options, [_stage(options, PRODUCER + query, number, iter([rows]), before=before)])
