@@ -267,7 +267,11 @@ class CommitLoop:
         if group.empty:
             self._stored(current, group, forgotten)
             return None
-        writing = asyncio.ensure_future(self._store.commit(group))
+        try:
+            writing = asyncio.ensure_future(self._store.commit(group))
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
+            self._fail(current, error)
+            return None
         writing.add_done_callback(partial(self._written, current, group, forgotten))
         return writing
 
