@@ -1,6 +1,7 @@
 """Rules of the broker that the model does not tell: live subscriptions, retention, removal, sessions, limits."""
 
 import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from stafeta.errors import (
     NoSuchTopic,
     StoreFull,
 )
+from stafeta.store.port import Group
 from tests.broker.batches import texts
 from tests.broker.stores import FailingMemory, FailingSqlite, run
 
@@ -137,6 +139,36 @@ def test_everyone_in_a_failed_group_is_told_and_the_next_one_works() -> None:
         await broker.commit()
         subscription = broker.subscription("c", "t")
         assert texts(await broker.fetch(subscription, list(subscription.cursors), 100)) == ["t=kept"]
+
+    run(work())
+
+
+class Refusing(FailingMemory):
+    """Raises at once, before there is anything to wait for."""
+
+    def commit(self, group: Group) -> Awaitable[None]:  # type: ignore[override]
+        if self.fails:
+            raise StoreFull("No room is left.")
+        return super().commit(group)
+
+
+def test_a_store_that_refuses_at_once_keeps_nobody_waiting() -> None:
+    async def work() -> None:
+        store = Refusing()
+        broker = await Broker.open(store)
+        broker.subscribe("c", "t")
+        await broker.commit()
+        store.fails = True
+        heard: list[object] = []
+        broker.publish("t", b"lost")
+        broker.answer(heard.append)
+        with pytest.raises(StoreFull):
+            await broker.commit()
+        assert [type(error) for error in heard] == [StoreFull]
+        store.fails = False
+        assert broker.publish("t", b"kept") == 1
+        await broker.commit()
+        await broker.close()
 
     run(work())
 

@@ -153,12 +153,13 @@ class Share:
         self._commits = commits
         self._pending: Pending | None = None  # the group that it was last counted for
         self._left = 0
+        self.size = DOOR_SHARE  # bytes of the groups to come
 
     def count(self, work: Callable[[], T]) -> T:
         """Do something that may add to the group that grows, and count what it added."""
         pending = self._commits.pending
         if pending is not self._pending:
-            self._pending, self._left = pending, DOOR_SHARE
+            self._pending, self._left = pending, self.size
         before = pending.size
         done = work()
         self._left -= pending.size - before
@@ -268,7 +269,11 @@ class CommitLoop:
         if group.empty:
             self._stored(current, group, forgotten)
             return None
-        writing = asyncio.ensure_future(self._store.commit(group))
+        try:
+            writing = asyncio.ensure_future(self._store.commit(group))
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
+            self._fail(current, error)
+            return None
         writing.add_done_callback(partial(self._written, current, group, forgotten))
         return writing
 

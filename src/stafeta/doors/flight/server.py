@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from stafeta import addresses
 from stafeta.addresses import EVERY, EVERY_IPV4, Address
-from stafeta.broker import Gate, Topic, Verbs
+from stafeta.broker import DOOR_SHARE, Gate, Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
@@ -43,6 +43,8 @@ log = logging.getLogger("stafeta.flight")
 CLOSE_TIMEOUT: Final = 1.0  # seconds that calls have to end by themselves
 CLOSED: Final = "The broker is shutting down."
 PARTITION: Final = 1_000_000  # messages of an endpoint, unless it is said how many there are to be
+ALONE: Final = 2 * DOOR_SHARE  # bytes of a group in which there is nothing but bulk
+QUIET: Final = 1.0  # seconds without single messages, until groups are that large
 MEASURED: Final = 1000  # topics described together whose bytes are counted
 
 
@@ -80,6 +82,7 @@ class FlightDoor:
         self._clients: dict[tuple[str, str, str], Reader] = {}  # who reads for a user's client's filter
         self._putting: dict[PutStream, None] = {}  # in the order of their turns
         self._yielded = False  # the last group was left to others
+        self._single = -QUIET  # when single messages last were in a group
         self._share = broker.share()
         broker.set_bulk_source(self._fill)
         self._anyone = None if broker.security.configured else broker.for_principal(ANYONE)
@@ -257,11 +260,15 @@ class FlightDoor:
 
     def _fill(self) -> bool:
         """Add batches to the group that is about to be written; true where there were any."""
+        single = self.broker.group.has_single_messages
+        if single:
+            self._single = self.loop.time()
         putting = self._putting
         if not putting:
             return False
+        self._share.size = ALONE if self.loop.time() - self._single > QUIET else DOOR_SHARE
         # Single messages go ahead, every other time: their commit is short if there is no bulk in it.
-        self._yielded = self.broker.group.has_single_messages and not self._yielded
+        self._yielded = single and not self._yielded
         while putting and not self._yielded and not self._share.spent:
             stream = next(iter(putting))
             del putting[stream]
