@@ -28,6 +28,7 @@ from stafeta.errors import StoreDamaged
 
 log = logging.getLogger("stafeta.store")
 
+_ROOM = 64  # times as much as is appended to a log has to be free
 QUARANTINE = "quarantine"
 PAGE = 4096  # of the databases that are made here
 
@@ -63,6 +64,9 @@ def lengthen(path: str, size: int) -> int:
     Zeros go to the end as it is at that moment: never over what SQLite has written, which writes where it would have
     written without them. They are no frames of any generation."""
     with suppress(OSError):  # there is no room; where that matters, SQLite says so
+        disk = os.statvfs(path)
+        if disk.f_bavail * disk.f_frsize < _ROOM * size:
+            return 0  # what room there is, is for messages
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             return os.write(file, bytes(size))
