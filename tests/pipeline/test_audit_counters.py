@@ -2,8 +2,12 @@
 
 from pyspark.sql import SparkSession
 
+from stafeta.pipeline.jobs import audit
 from stafeta.pipeline.jobs.auditing import counters
 from stafeta.pipeline.jobs.auditing.findings import Tally
+from stafeta.pipeline.jobs.auditing.offset_bits import Bounds
+from tests.brokers import BrokerProcess
+from tests.pipeline.queries import address, connect, published
 
 SCHEMA = "topic string, offset bigint, producer string, payload binary, counter bigint"
 
@@ -70,3 +74,21 @@ def test_counters_that_are_there_twice_are_found_and_others_are_not(spark: Spark
         ("retried", "21", 1),
     ]
     assert found[0].what == "a counter of producer 'p' again"
+
+
+def test_of_the_log_counters_are_read_where_the_lake_has_none_of_them(
+    spark: SparkSession, broker: BrokerProcess
+) -> None:
+    published(broker, a=["1", "2", "3", "4", "5"], b=["x"])
+    wanted = audit.Wanted("#")
+    with connect(broker) as connection:
+        topics = wanted.topics(connection)
+
+    def rest(**said: tuple[tuple[int, int], ...]) -> list[tuple[str, int]] | None:
+        bounds = {name: Bounds(name, said.get(name, ()), one.first, one.next) for name, one in topics.items()}
+        found = audit._rest(spark, address(broker), wanted, topics, bounds)
+        return None if found is None else sorted((row["topic"], row["offset"]) for row in found.collect())
+
+    assert rest(a=((1, 4),), b=((1, 2),)) == [("a", 4), ("a", 5)]
+    assert rest(a=((1, 3), (4, 5))) == [("a", 3), ("a", 5), ("b", 1)]
+    assert rest(a=((1, 6),), b=((1, 2),)) is None, "and then it is not read at all"

@@ -208,8 +208,9 @@ def test_who_does_not_know_the_token_is_not_answered(
         b"q\x02\0\0\0\0\0\0\0{}",
     ):
         assert answer_to(server, data) == b""
-    monkeypatch.setattr(server_module, "PATIENCE", 0.1)
-    assert answer_to(server, b"k") == b"", "nobody is waited for"
+    with monkeypatch.context() as impatient:
+        impatient.setattr(server_module, "PATIENCE", 0.1)
+        assert answer_to(server, b"k") == b"", "nobody is waited for"
     with asking(server) as ask:
         assert ask("SELECT 1") == [(1,)]
 

@@ -259,9 +259,8 @@ def end_jvm(patience: float) -> bool:
         return True
     SparkContext._gateway = SparkContext._jvm = None
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    archive: ClassArchive | None = vars(gateway).get(
-        "class_archive"
-    )  # it has any attribute that is asked for
+    # Of attributes that it does not have it makes methods of Java.
+    archive: ClassArchive | None = vars(gateway).get("class_archive")
     making = archive is not None and archive.making
     gateway.shutdown()
     if process is None:  # somebody else's, whose gateway we were given

@@ -9,7 +9,7 @@
 
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stafeta.errors import StafetaError, Unsound
@@ -23,6 +23,7 @@ from stafeta.pipeline.lake import files
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.view import matching
+from stafeta.ranges import first_missing
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -72,7 +73,8 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
         if bounds or lake.has("messages"):
             log = _log(spark, config.pipeline.broker, wanted, topics)
             count = _offsets(spark, broker, lake, wanted, archived, log, bounds, tally)
-            _counters(spark, archived, log, bounds, tally)
+            rest = _rest(spark, config.pipeline.broker, wanted, topics, bounds)
+            _counters(archived, rest, tally)
         archive = FLIGHT_PREFIX + holder(lake) if lake.has("messages") else ""
         found = [
             *wrong,
@@ -123,12 +125,15 @@ def _lake(
         return NOTHING, spark.createDataFrame([], TABLES["messages"].columns), ()
     table = lake.table("messages")
     known = known_in(table)
-    known = known.of([topic for topic in known.done if wanted.topic(topic)])
+    topics = known.done
+    known = known.of([topic for topic in topics if wanted.topic(topic)])
     if wrong := stored.broken(table):
         messages = _sound(spark, table, wrong)
     else:
         messages = lake.frame_of(spark, table, "messages")
-    return known, messages.where(matching(wanted.filters)), tuple(stored.findings(table, wrong))
+    if not (topics and all(map(wanted.topic, topics))):  # which takes as long as reading the rows
+        messages = messages.where(matching(wanted.filters))
+    return known, messages, tuple(stored.findings(table, wrong))
 
 
 def _sound(spark: "SparkSession", table: "Table", wrong: Collection[str]) -> "DataFrame":
@@ -137,16 +142,23 @@ def _sound(spark: "SparkSession", table: "Table", wrong: Collection[str]) -> "Da
     return files.read(spark, TABLES["messages"], urls)
 
 
-def _log(spark: "SparkSession", broker: str, wanted: Wanted, topics: "dict[str, TopicInfo]") -> "DataFrame":
-    """What the log holds of these topics, up to where they end. What is collected meanwhile is passed over."""
-    columns = TABLES["messages"].names
+def _log(
+    spark: "SparkSession",
+    broker: str,
+    wanted: Wanted,
+    topics: "dict[str, TopicInfo]",
+    starts: Mapping[str, int] | None = None,
+    columns: Sequence[str] = TABLES["messages"].names,
+) -> "DataFrame":
+    """What the log holds of these topics, from where they begin, or these starts, up to where they end. What is
+    collected meanwhile is passed over."""
     if not topics:
         return spark.createDataFrame([], TABLES["messages"].columns)
     options = {
         "broker": broker,
         "subscribe": ",".join(wanted.filters),
         "columns": ",".join(columns),
-        "startingOffsets": json.dumps({name: one.first for name, one in topics.items()}),
+        "startingOffsets": json.dumps(starts or {name: one.first for name, one in topics.items()}),
         "endingOffsets": json.dumps({name: one.next for name, one in topics.items()}),
         "failOnDataLoss": "false",
     }
@@ -187,13 +199,28 @@ def _offsets(
     return sum(one.messages for one in found)
 
 
-def _counters(
-    spark: "SparkSession", archived: "DataFrame", log: "DataFrame", bounds: dict[str, Bounds], tally: Tally
-) -> None:
-    frame = offset_bits.bounds_frame(spark, bounds.values())
-    messages: Any = archived.select(*counters.COLUMNS).union(
-        offset_bits.unarchived(log, frame).select(*counters.COLUMNS)
-    )
+def _rest(
+    spark: "SparkSession",
+    broker: str,
+    wanted: Wanted,
+    topics: "dict[str, TopicInfo]",
+    bounds: dict[str, Bounds],
+) -> "DataFrame | None":
+    """What the log holds and the lake does not say to have, in the columns that counters need; None where that is
+    nothing. What the lake has is not read again."""
+    starts = {
+        name: min(first_missing(bounds[name].said, one.first), one.next) for name, one in topics.items()
+    }
+    if all(starts[name] == one.next for name, one in topics.items()):
+        return None
+    log = _log(spark, broker, wanted, topics, starts, counters.COLUMNS)
+    return offset_bits.unarchived(log, offset_bits.bounds_frame(spark, bounds.values()))
+
+
+def _counters(archived: "DataFrame", rest: "DataFrame | None", tally: Tally) -> None:
+    messages: Any = archived.select(*counters.COLUMNS)
+    if rest is not None:
+        messages = messages.union(rest.select(*counters.COLUMNS))
     producers = counters.producers_in_doubt(messages, PRODUCERS)
     if producers:
         counters.judge(tally, counters.repeated(messages, producers))
