@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from stafeta.cli import exits
+from stafeta.config.options import Lake as Settings
+from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
-from tests.pipeline.processes import Family
+from tests.pipeline.processes import Family, send
+from tests.pipeline.processes import command as command_line
 from tests.pipeline.queries import address, connect
 from tests.pipeline.sessions import JVM
 from tests.waiting import PATIENCE, wait_until
@@ -125,6 +128,20 @@ def test_on_a_terminal_jobs_are_seen_live_others_ask_their_spark_and_a_second_ct
     os.close(ours)
     assert b"\x1b[1F\x1b[J" in seen  # drawn again in its place
     assert b"Traceback" not in seen
+
+
+def test_a_spark_that_is_gone_ends_the_run(broker: BrokerProcess, tmp_path: Path, family: Family) -> None:
+    """Nothing can be started in it any more, however often it is tried."""
+    readings(broker, 1)
+    with (tmp_path / "errors").open("wb") as errors:
+        line = command(broker, tmp_path, "run", "archive")
+        process = started(family, line, tmp_path / "output", errors.fileno())
+    lake = Lake(Settings(warehouse=str(tmp_path / "lake")))
+    wait_until(lambda: lake.has("messages") and bool(lake.archived()), PATIENCE)
+    (jvm,) = [one for one in family.members() if Path([*command_line(one), ""][0]).name == "java"]
+    send(jvm, signal.SIGKILL)
+    assert process.wait(PATIENCE) == exits.REFUSED
+    assert "archive: failed: Spark has ended" in (tmp_path / "errors").read_text()
 
 
 def check_questions(questions: Questions, folder: Path) -> None:

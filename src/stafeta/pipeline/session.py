@@ -72,6 +72,8 @@ _OWN: Final = {
     # Some steps of a query have it and others not, each with Python processes of its own.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.scheduler.mode": "FAIR",  # a job and a long question take turns
+    # A question for which there is no memory fails. By default it would end the JVM, and with it all jobs.
+    "spark.executor.killOnFatalError.depth": "0",
     # Each micro-batch has classes of its own, and only a full collection gives back what they took.
     "spark.cleaner.periodicGC.interval": "5min",
 }

@@ -52,6 +52,17 @@ def interrupt(spark: "SparkSession", tag: str) -> None:
         spark.interruptTag(tag)
 
 
+def has_ended(spark: "SparkSession") -> bool:
+    """Whether a driver of ours is gone, killed or out of memory: nothing can be started there any more."""
+    if not is_local(spark):
+        return False
+    try:
+        context: Any = spark.sparkContext
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # noqa: BLE001 - of py4j, or of the system, in whichever way its JVM has ended
+        return True
+
+
 def is_local(spark: object) -> bool:
     """Whether the driver is ours, and not behind Spark Connect."""
     from pyspark.sql import SparkSession

@@ -21,7 +21,16 @@ from stafeta.errors import DataLoss
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.runner.failures import Failure, failure_of
 from stafeta.pipeline.runner.progress_counter import ProgressCounter
-from stafeta.pipeline.runner.queries import activate, batch_of, begins, interrupt, is_done, mark, share_fairly
+from stafeta.pipeline.runner.queries import (
+    activate,
+    batch_of,
+    begins,
+    has_ended,
+    interrupt,
+    is_done,
+    mark,
+    share_fairly,
+)
 from stafeta.pipeline.runner.reports import Report, moment
 
 if TYPE_CHECKING:
@@ -32,6 +41,9 @@ log = logging.getLogger("stafeta.pipeline")
 PATIENCE: Final = 10.0
 _POLL_INTERVAL: Final = 0.2  # seconds between looks at the queries
 _REPORT_INTERVAL: Final = 1.0  # … between reports of micro-batches
+_GONE: Final = (
+    "Spark has ended: it was killed, or had no memory left. What is done is kept: run the jobs again."
+)
 _HEARTBEAT: Final = 3.0  # … between reports of nothing
 _CALM: Final = 60.0  # seconds without a failure, after which the next one is a first one
 _TRIES: Final = 3  # restarts with `once`
@@ -225,6 +237,8 @@ class JobSupervisor:
                     query.stop()
 
     def _again(self, failure: Failure, ran: float) -> bool:
+        if has_ended(self._context.spark):
+            failure = Failure(_GONE, lasting=True)
         tries = _TRIES if self._context.once else None
         if failure.lasting or self.job.batch or (tries is not None and self._report.restarts >= tries):
             self._fail(failure)
