@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from stafeta.errors import Unsound
 from stafeta.pipeline.jobs.alerting.rules import parse
+from stafeta.pipeline.jobs.batches import reading_source
 from tests.brokers import BrokerProcess
 from tests.pipeline import former_alerts
 from tests.pipeline.alarms import BEGIN, Alarms, sent
@@ -85,15 +87,18 @@ def by_rule(alarms: Alarms) -> dict[str, list[tuple[str, int]]]:
 
 
 def test_every_kind_is_raised_and_cleared_once_with_duplicates_late_readings_restarts_and_new_rules(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Some micro-batches have enough messages to be jobs of Spark's."""
+    monkeypatch.setattr(reading_source, "FEW", 6)
     alarms = Alarms(spark, broker, tmp_path, VALUED)
     sent(broker, "hall/a", *QUIET, at=range(1, 11))
     sent(broker, "rollup/1m/hall", *QUIET, 99.0)
     sent(broker, "hall", *QUIET)
     for part in (COURSE[:4], COURSE[4:]):
         sent(broker, "hall/a", *[value for value, _ in part], at=[second for _, second in part])
-        alarms.run(batch=16)
+        query = alarms.run(batch=16)
+        assert bool(jobs_of(spark, query)) == (part == COURSE[:4]), "only the first had more than that"
         broker.restart()
         alarms.forget_last_commit()
     soon = (datetime.now(UTC) + timedelta(minutes=50) - BEGIN).total_seconds()
@@ -118,6 +123,11 @@ def test_every_kind_is_raised_and_cleared_once_with_duplicates_late_readings_res
     assert odd == [(FAR, "raised", [12.0, 28.0], 2), (FAR, "cleared", [12.0, 60.0], 3)]
 
 
+def jobs_of(spark: SparkSession, query: StreamingQuery) -> list[int]:
+    """The jobs of Spark's that a query has begun since it was started."""
+    return list(spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId)))
+
+
 def test_silence_is_raised_once_and_a_job_does_not_take_its_own_absence_for_it(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -127,8 +137,9 @@ def test_silence_is_raised_once_and_a_job_does_not_take_its_own_absence_for_it(
     sent(broker, "hall/a", 20.0)
     with connect(broker) as connection:
         connection.publish("hall/b", ["no number"])
-    with alarms.running():
+    with alarms.running() as query:
         wait_until(lambda: len(alarms.told()) == 2)
+        assert jobs_of(spark, query) == [], "for one message each"
         broker.restart()
     sent(broker, "hall/a", 21.0, 22.0)
     alarms.run(batch=1)

@@ -25,6 +25,7 @@ from stafeta.config.options import Rollup as Sizes
 from stafeta.errors import ConfigError, OutOfSequence, Unsound
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context
+from stafeta.pipeline.jobs.batches import reading_source
 from stafeta.pipeline.jobs.batches.readings import readings_of
 from stafeta.pipeline.jobs.rolling.window_rows import finished, published
 from stafeta.pipeline.jobs.rolling.windows import Windows, summed_up
@@ -461,9 +462,11 @@ class Rollups:
 
 
 def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `once`, what is over by the time of the day is closed: not only what later readings have closed."""
+    """With `once`, what is over by the time of the day is closed: not only what later readings have closed. Some
+    micro-batches have enough messages to be jobs of Spark's."""
+    monkeypatch.setattr(reading_source, "FEW", 3)
     config = replace(config_of(broker, tmp_path), rollup=Sizes(sizes=(10.0, 15.0), delay=1.0))
     rolling = Rollups(spark, config, tmp_path)
     rolling.run()  # of an empty broker

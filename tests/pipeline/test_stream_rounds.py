@@ -11,6 +11,8 @@ from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Range, Task, held
 from stafeta.pipeline.connector.spark_schema import schema_of
 from stafeta.pipeline.connector.stream import Offsets, TopicStream
+from stafeta.pipeline.jobs.batches import reading_source
+from stafeta.pipeline.jobs.rolling.window_source import WindowStream
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect, dropped, forgetful, numbered, published
 
@@ -99,3 +101,22 @@ def test_messages_that_go_after_the_look_are_told(forgetful: BrokerProcess) -> N
     (task,) = tasks
     with pytest.raises(DataLoss, match="3 of the messages 11 to 20 of topic 'a' are gone"):
         list(one.read(task))
+
+
+def test_few_messages_are_those_of_the_tasks(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a micro-batch by himself reads what Spark's tasks would."""
+    given = {"broker": address(broker), "subscribe": "#", "startingOffsets": "earliest"}
+    one = WindowStream(ReadOptions.of(given, streaming=True), (1_000_000,), 0)
+    start = one.initialOffset()
+    for payloads in (["1", "2"], ["3"]):
+        published(broker, a=payloads, b=payloads, rollup=payloads)
+        end = latest(one, start)
+        task = one.few(start, end)
+        assert task is not None
+        assert list(task.ranges) == ranges(one, start, end)
+        assert {topic for topic, _, _ in task.ranges} == {"a", "b"}, "and not what jobs write"
+        monkeypatch.setattr(reading_source, "FEW", 2 * len(payloads) - 1)
+        assert one.few(start, end) is None
+        monkeypatch.undo()
+        start = end
+    one.stop()

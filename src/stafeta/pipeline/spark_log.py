@@ -29,6 +29,12 @@ def looked_at(folder: str, batch: int) -> int | None:
     return max((int(one[LOOKED]) for one in entries if LOOKED in one), default=None)
 
 
+def offsets(folder: str, batch: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Where a micro-batch of one source begins, and where it ends; None where that is not known."""
+    ends, begins = _sources(folder, batch)[1:], _sources(folder, batch - 1)[1:]
+    return (begins[0] if begins else {}, ends[0]) if len(ends) == 1 and (begins or not batch) else None
+
+
 def begun_at(folder: str, batch: int) -> int:
     """When a micro-batch was planned, in milliseconds since 1970. It stays so when it is done again."""
     metadata = _sources(folder, batch)[0]

@@ -151,15 +151,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @plain_errors
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         self._checkpoint.sync_plan()
-        options = self._options
-        wanted = []
-        new: Mapping[str, int] = end.get(NEW_TOPICS, {})
-        for name in sorted(end):  # files that are made of them are in order
-            if " " not in name:
-                stop = end[name]
-                begin = new.get(name, start.get(name, 1))
-                if begin < stop:
-                    wanted.append(Range(name, begin, stop))
+        options, wanted = self._options, between(start, end)
         if not wanted:
             return []
         topics = self._few(wanted) or held(self._broker(), options.filters)
@@ -306,6 +298,14 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         self._waiting_since = None
         return False
+
+
+def between(start: Offsets, end: Offsets) -> list[Range]:
+    """What a micro-batch holds that begins and ends with these offsets."""
+    new: Mapping[str, int] = end.get(NEW_TOPICS, {})
+    begins = {name: new.get(name, start.get(name, 1)) for name in sorted(end) if " " not in name}
+    # Files that are made of them are in order.
+    return [Range(name, begin, end[name]) for name, begin in begins.items() if begin < end[name]]
 
 
 def time_of_day() -> int:

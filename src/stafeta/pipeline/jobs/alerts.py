@@ -15,10 +15,11 @@ from stafeta.pipeline import spark_log
 from stafeta.pipeline.connector.sink import write_micro_batch
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.alerting import alert_state, former_state
-from stafeta.pipeline.jobs.alerting.alert_source import DUE, AlertSource, options_of
+from stafeta.pipeline.jobs.alerting.alert_source import DUE, AlertSource, AlertStream, options_of
 from stafeta.pipeline.jobs.alerting.alert_state import Messages, States, advanced, next_due
 from stafeta.pipeline.jobs.alerting.packs import unpacked
 from stafeta.pipeline.jobs.alerting.rules import Rule, load
+from stafeta.pipeline.jobs.batches.reading_source import direct
 from stafeta.pipeline.jobs.batches.stateful import BEFORE, Computed, StatefulBatches, last_notes
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ _FIGURES: Final = ("alerts", "late", "ahead")
 def start(context: Context) -> "Sequence[StreamingQuery]":
     rules = load(context.config.alerts.rules)
     folder = f"{context.checkpoint}/{_FOLDER}"
-    alerting = Alerting(rules, context.config.pipeline.broker, folder, context.checkpoint)
+    stream = AlertSource(options_of(rules, folder)).stream(direct(context))
+    alerting = Alerting(rules, context.config.pipeline.broker, folder, context.checkpoint, stream)
     former_state.take_over(context.spark, context.checkpoint, rules, alerting)
     context.spark.dataSource.register(AlertSource)
     options: dict[str, Any] = options_of(rules, folder)
@@ -53,8 +55,10 @@ class Alerting(StatefulBatches[States, Messages]):
     job = NAME
     counted = "new"
 
-    def __init__(self, rules: Sequence[Rule], broker: str, folder: str, log: str) -> None:
-        super().__init__(folder, log)
+    def __init__(
+        self, rules: Sequence[Rule], broker: str, folder: str, log: str, stream: AlertStream | None = None
+    ) -> None:
+        super().__init__(folder, log, stream)
         self._rules = rules
         self._broker = broker
 

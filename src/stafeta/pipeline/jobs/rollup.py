@@ -13,11 +13,12 @@ from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs.batches.reading_source import direct
 from stafeta.pipeline.jobs.batches.stateful import BEFORE, Computed, StatefulBatches, last_notes
 from stafeta.pipeline.jobs.rolling import former_windows
 from stafeta.pipeline.jobs.rolling.closing import advanced
 from stafeta.pipeline.jobs.rolling.window_rows import finished, published
-from stafeta.pipeline.jobs.rolling.window_source import DELAY, SIZES, WindowSource
+from stafeta.pipeline.jobs.rolling.window_source import DELAY, SIZES, WindowSource, WindowStream
 from stafeta.pipeline.jobs.rolling.windows import Windows
 from stafeta.pipeline.lake import Lake
 from stafeta.units import format_duration
@@ -48,7 +49,8 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     context.spark.dataSource.register(WindowSource)
     options = {SIZES: ",".join(map(str, rollup.sizes)), DELAY: rollup.delay, **_idling(context.config.rollup)}
     parts = context.stream(source=WindowSource.name(), **options)
-    return [context.start(parts.writeStream.foreachBatch(Rolling(rollup)))]
+    rolling = Rolling(rollup, WindowStream(direct(context), rollup.sizes, rollup.delay))
+    return [context.start(parts.writeStream.foreachBatch(rolling))]
 
 
 def _idling(options: "Options") -> dict[str, Any]:
@@ -85,8 +87,8 @@ class Rolling(StatefulBatches[Windows, Windows]):
     job = NAME
     counted = CLOSED
 
-    def __init__(self, rollup: Rollup) -> None:
-        super().__init__(rollup.folder, rollup.log)
+    def __init__(self, rollup: Rollup, stream: WindowStream | None = None) -> None:
+        super().__init__(rollup.folder, rollup.log, stream)
         self._rollup = rollup
 
     def compute(

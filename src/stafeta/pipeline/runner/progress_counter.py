@@ -79,20 +79,21 @@ def _rows(progress: Mapping[str, Any]) -> int:
 
 
 def _speed(progress: Mapping[str, Any]) -> float:
-    return sum(_speed_of(source) for source in progress["sources"])
+    seconds = max(int(progress["durationMs"].get("triggerExecution", 0)), 1) / 1000
+    return sum(_speed_of(source, seconds) for source in progress["sources"])
 
 
-def _speed_of(source: Mapping[str, Any]) -> float:
+def _speed_of(source: Mapping[str, Any], seconds: float) -> float:
     counted, speed = int(source["numInputRows"]), float(source["processedRowsPerSecond"] or 0.0)
-    return speed * rows_of(source) / counted if counted else speed
+    return speed * rows_of(source) / counted if counted else rows_of(source) / seconds
 
 
 def rows_of(source: Mapping[str, Any]) -> int:
-    """How many messages a micro-batch took: by its offsets, since the archive's rows are files."""
-    counted = int(source["numInputRows"])
+    """How many messages a micro-batch took: by its offsets, since the archive's rows are files, and few messages of
+    rollup and alerts are no rows at all."""
     start, end = _offsets(source["startOffset"]), _offsets(source["endOffset"])
-    if not counted or not end:
-        return counted
+    if not end:
+        return int(source["numInputRows"])
     new = _new_topics(source["endOffset"])
     return sum(offset - new.get(topic, start.get(topic, offset)) for topic, offset in end.items())
 

@@ -19,15 +19,20 @@ from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Task
 from stafeta.pipeline.connector.spark_schema import arrow_schema, schema_of
-from stafeta.pipeline.connector.stream import FailedStream, Offsets, TopicStream, time_of_day
+from stafeta.pipeline.connector.stream import FailedStream, Offsets, TopicStream, between, time_of_day
 from stafeta.pipeline.job import is_own_topic
 from stafeta.pipeline.jobs.batches.readings import COLUMNS, Readings, readings_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from stafeta.pipeline.job import Context
+
 SCHEMA: Final = "now bigint, parts binary"
 _TYPES: Final[dict[str, pa.DataType]] = {"now": pa.int64(), "parts": pa.binary()}  # as SCHEMA has them
+FEW: Final = 2_000
+"""Messages that are read in less time than a job of Spark's takes to begin."""
+
 _ROWS: Final = 250_000  # messages that are looked at together
 
 
@@ -76,12 +81,21 @@ class ReadingStream(TopicStream):
             TimedTask(one.ranges, now) for one in super().partitions(start, wanted) if isinstance(one, Task)
         ]
 
+    def few(self, start: Offsets, end: Offsets) -> TimedTask | None:
+        """The task of a micro-batch, where it has so few messages that whoever wants them reads them himself."""
+        ranges = tuple(one for one in between(start, end) if self.wants(one.topic))
+        if sum(one.rows for one in ranges) > FEW:
+            return None
+        self._checkpoint.sync_plan()
+        return TimedTask(ranges, time_of_day())
+
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         if not isinstance(partition, TimedTask):
             return iter(())
-        return each_plain(self._made(partition))
+        return each_plain(self.made(partition))
 
-    def _made(self, task: TimedTask) -> "Iterator[RecordBatch]":
+    def made(self, task: TimedTask) -> "Iterator[RecordBatch]":
+        """What becomes of the messages of a task: rows of `SCHEMA`."""
         from stafeta.pipeline.connector.reading import batches
 
         for readings in _portions(batches(self._options, arrow_schema(self._schema), task)):
@@ -89,6 +103,17 @@ class ReadingStream(TopicStream):
             if parts is not None:
                 columns: list[Any] = [pa.array([task.now]), pa.array([parts], pa.binary())]
                 yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(_TYPES))
+
+
+def direct(context: "Context") -> ReadOptions:
+    """The options of a stream that only reads what others have planned."""
+    pipeline = context.config.pipeline
+    options = {
+        "broker": pipeline.broker,
+        "subscribe": pipeline.subscribe,
+        "checkpointLocation": context.checkpoint,
+    }
+    return ReadOptions.of(options, streaming=True)
 
 
 def _portions(batches: "Iterator[RecordBatch]") -> Iterator[Readings]:

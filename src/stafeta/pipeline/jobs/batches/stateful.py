@@ -1,7 +1,7 @@
 """Micro-batches that add to a state: what rollup and alerts do with each.
 
 1. A micro-batch is one job of Spark's, whose tasks pack what they make of messages (`reading_source`). Here that meets
-   the state. A micro-batch without messages is no job of Spark's.
+   the state. One of few messages is no job: they are read and packed here, in less time than a job takes to begin.
 2. A micro-batch is computed once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
    One that is repeated is not computed again: the same results are handed on, to whom takes them once.
 3. The state stays in memory for the next micro-batch. Whoever has none reads it from the disk.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Typ
 
 from stafeta.errors import Unsound
 from stafeta.pipeline import checkpoint_files, spark_log
+from stafeta.pipeline.jobs.batches.reading_source import ReadingStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,9 +50,10 @@ class StatefulBatches(ABC, Generic[S, R]):
     counted: ClassVar[str]
     """The note that says how many results a micro-batch has."""
 
-    def __init__(self, folder: str, log: str) -> None:
-        """`folder` is for what is kept, `log` is Spark's checkpoint."""
+    def __init__(self, folder: str, log: str, stream: ReadingStream | None = None) -> None:
+        """`folder` is for what is kept, `log` is Spark's checkpoint. `stream` reads micro-batches of few messages."""
         self._folder = folder
+        self._stream = stream
         self._log = log
         self._state: tuple[int, S] | None = None  # after which micro-batch
 
@@ -116,9 +118,16 @@ class StatefulBatches(ABC, Generic[S, R]):
         return self._note(number, name, notes)
 
     def _packed(self, batch: "DataFrame", number: int) -> Iterator[tuple[int, bytes]]:
-        """What the tasks make of a micro-batch, once it is asked for. While nothing comes, there is no task."""
-        if not spark_log.is_empty(self._log, number):
+        """What is made of the messages of a micro-batch, once it is asked for: by tasks, if there are many."""
+        if spark_log.is_empty(self._log, number):
+            return
+        edges = None if self._stream is None else spark_log.offsets(self._log, number)
+        task = self._stream.few(*edges) if self._stream is not None and edges is not None else None
+        if task is None or self._stream is None:
             yield from ((row.now, row.parts) for row in batch.collect())
+            return
+        for made in self._stream.made(task):
+            yield from ((row["now"], row["parts"]) for row in made.to_pylist())
 
     def _compute(self, packed: Iterable[tuple[int, bytes]], number: int) -> tuple[dict[str, Any], R]:
         before = self._before(number)
