@@ -78,6 +78,8 @@ class Security:
         "", forms.text("the path of a file", empty=True), Flag("FILE", "users and what they may do")
     )
     filters: str = option("cut", forms.choice("cut", "refuse"))  # those that reach further than is allowed
+    audit: str = option("", forms.text("the path of a file", empty=True))  # who did what; "": no file
+    audit_size: int = option(64 << 20, forms.size(1 << 10))  # bytes of it, before it begins anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,11 @@ class Limits:
     max_gaps: int = option(250_000, forms.count(1))  # ranges acknowledged on a topic beyond what is left out
     max_producers: int = option(1_000_000, forms.count(1))  # remembered, once for each topic they publish to
     max_connections: int = option(15_000, forms.count(1))  # of a door
+    max_address_connections: int = option(15_000, forms.count(1))  # of a door, from one address
+    identify_timeout: float = option(30.0, forms.duration())  # seconds until a connection has said something
+    idle_timeout: float = option(
+        3600.0, forms.duration()
+    )  # seconds of silence, where it subscribes to nothing
     max_user_topics: int = option(100_000, forms.count(1))  # that a user has made since the start
     max_user_subscriptions: int = option(100_000, forms.count(1))
     peer_timeout: float = option(

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket as sockets
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -32,10 +33,14 @@ FAILED = "a connection was closed: what came is not ZeroMQ"
 
 
 class Monitor:
-    def __init__(self, socket: "zmq.Socket[bytes]", log: logging.Logger, limit: int) -> None:
+    def __init__(
+        self, socket: "zmq.Socket[bytes]", log: logging.Logger, limit: int, by_address: Callable[[], int]
+    ) -> None:
         self._socket = socket
         self._log = log
         self._limit = limit
+        self._by_address = by_address  # how many may come from one address
+        self._hosts: Counter[str] = Counter()
         self._said: dict[str, float] = {}  # when the log said what it does not say often
         self._loop = asyncio.get_running_loop()
         self._events = socket.get_monitor_socket(WANTED)
@@ -60,8 +65,18 @@ class Monitor:
 
     def _tell(self, event: int, value: int) -> None:
         if event == zmq.EVENT_ACCEPTED:
+            self._forget(value)
             self._peers[value] = peer = _of(value, _peer) or "unknown"
-            if len(self._peers) > self._limit:
+            self._hosts[_host(peer)] += 1
+            if self._hosts[_host(peer)] > self._by_address():
+                _of(value, _shut_down)
+                self._say_at_times(
+                    logging.WARNING,
+                    "connections are refused: there are as many from their address as "
+                    "limits.max_address_connections allows",
+                    peer=peer,
+                )
+            elif len(self._peers) > self._limit:
                 _of(value, _shut_down)
                 self._say_at_times(
                     logging.WARNING,
@@ -71,7 +86,7 @@ class Monitor:
             else:
                 self._log.info("connected", extra=fields(peer=peer))
         elif event == zmq.EVENT_DISCONNECTED:
-            self._log.info("disconnected", extra=fields(peer=self._peers.pop(value, "unknown")))
+            self._log.info("disconnected", extra=fields(peer=self._forget(value)))
         elif event == zmq.EVENT_ACCEPT_FAILED:
             self._say_at_times(
                 logging.ERROR,
@@ -80,6 +95,14 @@ class Monitor:
             )
         else:
             self._log.warning(FAILED)
+
+    def _forget(self, value: int) -> str:
+        peer = self._peers.pop(value, "unknown")
+        host = _host(peer)
+        self._hosts[host] -= 1
+        if self._hosts[host] <= 0:
+            del self._hosts[host]
+        return peer
 
     def _say_at_times(self, level: int, sentence: str, **details: object) -> None:
         now = self._loop.time()
@@ -90,6 +113,10 @@ class Monitor:
 
 def _shut_down(connection: sockets.socket) -> None:
     connection.shutdown(sockets.SHUT_RDWR)
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]
 
 
 def _peer(connection: sockets.socket) -> str:

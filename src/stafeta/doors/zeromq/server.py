@@ -98,7 +98,9 @@ class ZeroMQDoor:
         self._socket.tcp_maxrt = milliseconds(peer_timeout)  # which is TCP_USER_TIMEOUT
         self._socket.rcvhwm = RECEIVED
         self._socket.sndhwm = QUEUED
-        self._monitor = Monitor(self._socket, log, max_connections)
+        self._monitor = Monitor(
+            self._socket, log, max_connections, lambda: broker.limits.max_address_connections
+        )
         self._share = broker.share()
         self._turns: deque[Turn] = deque()
         self._waiting: dict[bytes, Waiting] = {}  # requests behind one that takes time, by connection
