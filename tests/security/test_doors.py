@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -287,6 +289,20 @@ def test_nothing_of_a_topic_is_said_to_who_may_not(broker: Guarded) -> None:
         # The second of two in one request, and the first one that is allowed does not help it.
         assert guest.ask("WATCH", filters=["open/#", "secret/#"], wait=0)["refused"]
         assert admin.texts(topic="secret/plans")[-1] != "forged"
+
+
+def test_stats_say_less_to_who_does_not_administer(broker: Guarded) -> None:
+    words = ["--broker", broker.process.address, "stats"]
+    done = subprocess.run(
+        [sys.executable, "-m", "stafeta", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "messages ever" in done.stdout
+    assert "clients" not in done.stdout
 
 
 def test_anothers_names_are_not_reached(broker: Guarded) -> None:
