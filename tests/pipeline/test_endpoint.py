@@ -22,7 +22,7 @@ def test_a_port_that_another_user_listens_on_is_not_asked(
         stranger.setblocking(False)
         port = stranger.getsockname()[1]
         path = endpoint._file(Config(), 1)
-        endpoint._write(path, {"port": port, "token": "secret"})
+        endpoint._write(path, {"connect": port, "sql": port, "token": "secret"})
         monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
         assert endpoint.found(Config()) is None
         with pytest.raises(BlockingIOError):
