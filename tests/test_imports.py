@@ -31,6 +31,7 @@ ALLOWED = {
         "stafeta.config",
         "stafeta.connect",
         "stafeta.clients.flight",
+        "stafeta.clients.tls",
         "stafeta.progress",
         "stafeta.state",
         "stafeta.units",
@@ -52,6 +53,7 @@ ALLOWED = {
             "stafeta.config",
             "stafeta.doors.connection",
             "stafeta.doors.delivery",
+            "stafeta.doors.tls",
             "stafeta.clients.forks",
             "stafeta.logs",
         }

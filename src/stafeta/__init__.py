@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stafeta.clients.flight.async_connection import connect_async
-    from stafeta.clients.flight.channel import Tls
     from stafeta.clients.flight.connection import connect
+    from stafeta.clients.tls import Tls
     from stafeta.clients.zeromq.client import AsyncClient, Client, Message
 
 __version__ = "0.1.0"
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
         return connect_async
     if name == "Tls":
-        from stafeta.clients.flight.channel import Tls
+        from stafeta.clients.tls import Tls
 
         return Tls
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,8 +19,10 @@ import uvloop
 from stafeta import logs
 from stafeta.broker import Broker, Retention
 from stafeta.config import Config, Keep, TopicRule
+from stafeta.config.options import TLS_DOORS
 from stafeta.doors.devices.server import DevicesDoor
 from stafeta.doors.frames.server import FramesDoor
+from stafeta.doors.tls import Certificates, TlsFiles
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.errors import ConfigError
 from stafeta.names import matcher
@@ -84,14 +86,15 @@ async def _serve(
     broker = await Broker.open(store, config.limits, _retention(config), config.store.tail)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(broker.close)
-        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload)
+        certificates = _certificates(config)
+        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, certificates)
         log.info(
             "opened %s",
             config.data,
             extra=logs.fields(topics=len(broker.topics), clients=len(broker.clients)),
         )
         _settle_garbage(loop)
-        flight = await _open_doors(config, broker, closing, observer, bound)
+        flight = await _open_doors(config, broker, certificates, closing, observer, bound)
         broker.start_collection(config.store.sweep)
         await stopping.wait()
         log.info("stopping")
@@ -102,6 +105,7 @@ async def _serve(
 async def _open_doors(
     config: Config,
     broker: Broker,
+    certificates: dict[str, Certificates],
     closing: contextlib.AsyncExitStack,
     observer: Callable[[str], None] | None,
     bound: "Sequence[Bound]",
@@ -130,6 +134,7 @@ async def _open_doors(
             peer_timeout=config.limits.peer_timeout,
             takeover=config.devices.takeover,
             observer=observer,
+            certificates=certificates.get("devices"),
         )
         closing.push_async_callback(devices.close)
         for address, sockets in zip_longest(config.addresses(config.devices.listen), bound):
@@ -140,6 +145,7 @@ async def _open_doors(
             buffer=config.frames.buffer,
             max_connections=connections,
             peer_timeout=config.limits.peer_timeout,
+            certificates=certificates.get("frames"),
         )
         closing.push_async_callback(frames.close)
         for address in config.addresses(config.frames.listen):
@@ -182,8 +188,37 @@ def _kept(keep: Keep) -> Retention:
     return Retention(age, keep.bytes, keep.messages)
 
 
-def _reload(broker: Broker, reload: Callable[[], Config]) -> None:
-    """Take over what can change while running: logs, limits, retention."""
+def _certificates(config: Config) -> dict[str, Certificates]:
+    """Of the doors that are open, and have any."""
+    return {
+        door: Certificates(files, config.limits.handshake_timeout, logging.getLogger(f"stafeta.{door}"))
+        for door in TLS_DOORS
+        if (files := _tls_files(config, door)) is not None and getattr(config, door).listen
+    }
+
+
+def _tls_files(config: Config, door: str) -> TlsFiles | None:
+    options = getattr(config, door)
+    if not options.tls_cert:
+        return None
+    return TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
+
+
+def _reload_certificates(config: Config, certificates: dict[str, Certificates]) -> None:
+    for door, held in certificates.items():
+        files = _tls_files(config, door)
+        try:
+            if files is None:
+                raise ConfigError("TLS cannot be taken off a door that is open.")
+            held.reload(files)
+        except ConfigError as error:
+            log.error("the %s door keeps the certificate that it has: %s", door, error)
+        else:
+            log.info("the %s door has read its certificate again", door)
+
+
+def _reload(broker: Broker, reload: Callable[[], Config], certificates: dict[str, Certificates]) -> None:
+    """Take over what can change while running: logs, limits, retention, certificates."""
     try:
         config = reload()
     except ConfigError as error:
@@ -191,6 +226,7 @@ def _reload(broker: Broker, reload: Callable[[], Config]) -> None:
         return
     logs.configure(config.log_format, config.log_level)
     broker.reconfigure(config.limits, _retention(config))
+    _reload_certificates(config, certificates)
     log.info("the configuration was reloaded; doors and the data folder stay as they are")
 
 

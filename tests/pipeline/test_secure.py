@@ -5,7 +5,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tests.brokers import BrokerProcess
-from tests.doors.flight.certificates import Authority
+from tests.certificates import Authority
 from tests.doors.flight.tls_relay import TlsRelay
 from tests.pipeline.queries import numbered, payloads, published, told
 

@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.addresses import Address, without_brackets
 from stafeta.clients.closing import Closing
@@ -18,6 +18,9 @@ from stafeta.doors.devices.codec import Deliveries, ReceivedMessage, identify, s
 from stafeta.doors.devices.readings import READERS, write
 from stafeta.errors import InvalidMessage, NoReply
 from stafeta.message import Kind
+
+if TYPE_CHECKING:
+    from stafeta.clients.tls import Tls
 
 KINDS: Final = tuple(Kind(type_) for type_ in range(len(READERS)))  # those that a device can publish
 
@@ -33,12 +36,27 @@ class Subscriber(Closing):
     The broker keeps a client's subscriptions when it is away; with `sf` it keeps what is published meanwhile, too.
     """
 
-    def __init__(self, client: str, host: str, port: int = 12345, *, timeout: float = 5.0) -> None:
-        """Raises `InvalidClient`, or `NoReply` where no broker is reached within `timeout` seconds."""
+    def __init__(
+        self,
+        client: str,
+        host: str,
+        port: int = 12345,
+        *,
+        timeout: float = 5.0,
+        tls: "Tls | None" = None,
+    ) -> None:
+        """Raises `InvalidClient`, `NoReply` where no broker is reached within `timeout` seconds, or `Untrusted` where
+        there is to be TLS, and it is not the broker's."""
         greeting = identify(client)
         self._deliveries = Deliveries()
+        self._nothing_yet: tuple[type[OSError], ...] = (TimeoutError, BlockingIOError)
         try:
             self._socket = socket.create_connection((without_brackets(host), port), timeout)
+            if tls is not None:
+                from ssl import SSLWantReadError
+
+                self._nothing_yet += (SSLWantReadError,)
+                self._socket = tls.secured(self._socket, without_brackets(host))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.sendall(greeting)
         except (OSError, UnicodeError, OverflowError) as error:
@@ -60,7 +78,7 @@ class Subscriber(Closing):
         while True:
             try:
                 data = self._socket.recv(_BLOCK)
-            except (TimeoutError, BlockingIOError):
+            except self._nothing_yet:
                 return []
             except OSError:
                 data = b""
@@ -82,7 +100,7 @@ class Subscriber(Closing):
     def finish(self) -> None:
         """Says that nothing more will be said: the broker carries out what it was told, and closes."""
         with suppress(OSError):  # the broker may have been faster
-            self._socket.shutdown(socket.SHUT_WR)
+            socket.socket.shutdown(self._socket, socket.SHUT_WR)  # TLS, too, goes on reading then
 
     def close(self) -> None:
         self._socket.close()

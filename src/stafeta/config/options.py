@@ -31,6 +31,9 @@ def option(default: T, form: Form[T], flag: Flag | None = None) -> T:
 
 
 _LISTEN = "PORT|off|LIST"
+_PEM = forms.text("the path of a PEM file", empty=True)
+TLS_DOORS = ("devices", "frames", "flight")
+"""Those whose connections can be TLS: each has the options `tls_cert`, `tls_key` and `tls_client_ca`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,9 @@ class Devices:
     buffer: int = option(256 << 10, forms.size(4 << 10))
     receive_buffer: int = option(32 << 20, forms.size(4 << 10))
     takeover: bool = option(False, forms.flag())
+    tls_cert: str = option("", _PEM)
+    tls_key: str = option("", _PEM)
+    tls_client_ca: str = option("", _PEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,9 @@ class Frames:
         (Address("", 5000),), forms.listen(), Flag(_LISTEN, "where the frames door listens")
     )
     buffer: int = option(256 << 10, forms.size(4 << 10))
+    tls_cert: str = option("", _PEM)
+    tls_key: str = option("", _PEM)
+    tls_client_ca: str = option("", _PEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,9 @@ class Flight:
     )
     max_batch: int = option(64 << 20, forms.size(1 << 10))
     max_streams: int = option(256, forms.count(1))
+    tls_cert: str = option("", _PEM)
+    tls_key: str = option("", _PEM)
+    tls_client_ca: str = option("", _PEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +99,7 @@ class Limits:
     peer_timeout: float = option(
         60.0, forms.duration()
     )  # seconds in which a peer takes nothing of what is sent
+    handshake_timeout: float = option(10.0, forms.duration())  # seconds in which TLS has to be agreed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +206,8 @@ class Config:
 
     def check(self) -> None:
         """Refuses options that are right one by one but not together."""
+        for door in TLS_DOORS:
+            _check_tls(door, getattr(self, door))
         if self.allow_anyone:
             return
         for section in SECTIONS:
@@ -220,6 +235,17 @@ class Config:
         from stafeta.config.toml import write
 
         return write(self.to_plain())
+
+
+def _check_tls(door: str, options: "Devices | Frames | Flight") -> None:
+    given, missing = ("cert", "key") if options.tls_cert else ("key", "cert")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise ConfigError(f"{door}.tls_{given} goes with {door}.tls_{missing}: set both, or none.")
+    if options.tls_client_ca and not options.tls_cert:
+        raise ConfigError(
+            f"{door}.tls_client_ca says whose certificates are taken, but the door has none itself: set "
+            f"{door}.tls_cert and {door}.tls_key."
+        )
 
 
 KEEP = forms.keep()

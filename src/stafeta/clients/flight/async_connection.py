@@ -14,7 +14,7 @@ from pyarrow import flight
 from stafeta.addresses import FLIGHT
 from stafeta.clients.closing import EXIT_TIMEOUT, AsyncFinishing
 from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
-from stafeta.clients.flight.channel import Tls, log, spawn
+from stafeta.clients.flight.channel import log, spawn
 from stafeta.clients.flight.connection import (
     BATCH_ROWS,
     LINGER,
@@ -34,6 +34,7 @@ from stafeta.clients.flight.read_position import ReadPosition, StartOffset
 from stafeta.clients.flight.signals import left
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Subscription
+from stafeta.clients.tls import Tls
 from stafeta.errors import StafetaError
 
 

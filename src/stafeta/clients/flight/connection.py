@@ -15,7 +15,7 @@ from pyarrow import flight
 from stafeta.addresses import FLIGHT
 from stafeta.clients import forks
 from stafeta.clients.closing import EXIT_TIMEOUT
-from stafeta.clients.flight.channel import Channel, OpenOnChannel, Tls, log
+from stafeta.clients.flight.channel import Channel, OpenOnChannel, log
 from stafeta.clients.flight.data import Data
 from stafeta.clients.flight.producer import Producer, Published, Publisher, Transaction, begun
 from stafeta.clients.flight.read_position import ReadPosition, StartOffset
@@ -23,6 +23,7 @@ from stafeta.clients.flight.rows import Rows
 from stafeta.clients.flight.signals import left
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Acks, Subscription
+from stafeta.clients.tls import Tls
 from stafeta.errors import ConfigError, StafetaError
 
 BATCH_ROWS: Final = 10_000

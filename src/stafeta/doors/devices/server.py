@@ -24,6 +24,7 @@ from stafeta.doors.devices.codec import (
 from stafeta.doors.devices.connection import Connection
 from stafeta.doors.devices.receiver import Received, Receiver
 from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
+from stafeta.doors.tls import Certificates, layered
 from stafeta.logs import announce, fields
 
 log = logging.getLogger("stafeta.devices")
@@ -55,8 +56,10 @@ class DevicesDoor:
         peer_timeout: float,
         takeover: bool = False,
         observer: Callable[[str], None] | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
         self.broker = broker
+        self._certificates = certificates
         self.connections = Connections(broker, buffer, max_connections, peer_timeout, log)
         self.takeover = takeover  # an id goes to whoever came last with it
         self.observer = observer or log.info
@@ -83,7 +86,9 @@ class DevicesDoor:
         udp, tcp = bound or bind(host, port)
         port = udp.getsockname()[1]
         self._servers.append(
-            await self._loop.create_server(lambda: Connection(self), sock=tcp, backlog=BACKLOG)
+            await self._loop.create_server(
+                layered(lambda: Connection(self), self._certificates), sock=tcp, backlog=BACKLOG
+            )
         )
         receiver = Receiver(udp, self._receive_buffer, lambda received: self._take(receiver, received))
         self._receivers.append(receiver)

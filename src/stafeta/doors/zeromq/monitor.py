@@ -15,7 +15,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from stafeta import addresses
-from stafeta.logs import fields
+from stafeta.logs import SeldomLog, fields
 
 T = TypeVar("T")
 
@@ -27,7 +27,6 @@ WANTED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_ACCEPT_FAILED
 )
-REPORT = 10.0  # seconds between two log lines that say the same
 FAILED = "a connection was closed: what came is not ZeroMQ"
 
 
@@ -36,7 +35,7 @@ class Monitor:
         self._socket = socket
         self._log = log
         self._limit = limit
-        self._said: dict[str, float] = {}  # when the log said what it does not say often
+        self._seldom = SeldomLog(log)
         self._loop = asyncio.get_running_loop()
         self._events = socket.get_monitor_socket(WANTED)
         self._peers: dict[int, str] = {}  # by file descriptor
@@ -63,8 +62,7 @@ class Monitor:
             self._peers[value] = peer = _of(value, _peer) or "unknown"
             if len(self._peers) > self._limit:
                 _of(value, _shut_down)
-                self._say_at_times(
-                    logging.WARNING,
+                self._seldom.warning(
                     "connections are refused: there are as many as limits.max_connections allows",
                     max_connections=self._limit,
                 )
@@ -73,19 +71,12 @@ class Monitor:
         elif event == zmq.EVENT_DISCONNECTED:
             self._log.info("disconnected", extra=fields(peer=self._peers.pop(value, "unknown")))
         elif event == zmq.EVENT_ACCEPT_FAILED:
-            self._say_at_times(
-                logging.ERROR,
+            self._seldom.error(
                 f"connections cannot be accepted: {os.strerror(value)}",
                 connections=len(self._peers),
             )
         else:
             self._log.warning(FAILED)
-
-    def _say_at_times(self, level: int, sentence: str, **details: object) -> None:
-        now = self._loop.time()
-        if now - self._said.get(sentence, -REPORT) >= REPORT:
-            self._said[sentence] = now
-            self._log.log(level, sentence, extra=fields(**details))
 
 
 def _shut_down(connection: sockets.socket) -> None:

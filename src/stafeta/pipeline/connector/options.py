@@ -20,8 +20,9 @@ from stafeta.names import check_client, check_filter, check_name, matcher
 from stafeta.units import parse_count, parse_duration
 
 if TYPE_CHECKING:
-    from stafeta.clients.flight.channel import Channel, Tls
+    from stafeta.clients.flight.channel import Channel
     from stafeta.clients.flight.connection import Connection
+    from stafeta.clients.tls import Tls
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 Offset: TypeAlias = int | Edge
@@ -69,7 +70,7 @@ class Address:
     def _tls(self) -> "Tls | None":
         if not (self.roots or self.certificate or self.key or self.hostname):
             return None
-        from stafeta.clients.flight.channel import Tls
+        from stafeta.clients.tls import Tls
 
         return Tls(self.roots, self.certificate, self.key, self.hostname)
 
