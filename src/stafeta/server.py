@@ -154,7 +154,12 @@ async def _open_doors(
         return None
     from stafeta.doors.flight.server import FlightDoor  # takes its time, which a devices server need not
 
-    flight = FlightDoor(broker, max_batch=config.flight.max_batch, max_streams=config.flight.max_streams)
+    flight = FlightDoor(
+        broker,
+        max_batch=config.flight.max_batch,
+        max_streams=config.flight.max_streams,
+        certificates=certificates.get("flight"),
+    )
     closing.push_async_callback(flight.close)
     for address in config.addresses(config.flight.listen):
         await flight.listen(address.host, address.port)

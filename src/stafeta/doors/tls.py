@@ -35,6 +35,10 @@ class TlsFiles(NamedTuple):
     key: str
     client_authorities: str = ""
 
+    def contents(self) -> tuple[bytes, ...]:
+        """What is in them. Raises `ConfigError`."""
+        return tuple(_read(path) if path else b"" for path in self)
+
     def context(self) -> ssl.SSLContext:
         """Raises `ConfigError` where they cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -42,8 +46,7 @@ class TlsFiles(NamedTuple):
         # Who is let in is decided by the files as they are now, so nobody comes back by an earlier agreement.
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
-        for path in filter(None, self):
-            _check_readable(path)
+        self.contents()  # or OpenSSL would not say which of them is missing
         try:
             # With an empty password nobody is asked for one.
             context.load_cert_chain(self.certificate, self.key, password="")
@@ -69,11 +72,13 @@ class Certificates:
         self.context = files.context()
         self.handshake_timeout = handshake_timeout
         self.log = SeldomLog(log)
+        self.on_reload: Callable[[], None] = lambda: None
 
     def reload(self, files: TlsFiles) -> None:
         """Takes the files as they are now for connections to come; keeps what it had where it raises `ConfigError`."""
         self.context = files.context()
         self.files = files
+        self.on_reload()
 
 
 class TlsLayer(asyncio.Protocol, asyncio.Transport):
@@ -280,8 +285,8 @@ def _reason(error: ssl.SSLError) -> str:
     return f"a connection is closed: TLS was not agreed on ({words})"
 
 
-def _check_readable(path: str) -> None:
+def _read(path: str) -> bytes:
     try:
-        Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
