@@ -25,7 +25,14 @@ INNERMOST = {
 # What the modules of a package may import of Stafeta, besides the package itself.
 ALLOWED = {
     "stafeta.store": INNERMOST,
-    "stafeta.broker": {*INNERMOST, "stafeta.config.options", "stafeta.store.port", "stafeta.logs"},
+    "stafeta.security": {*INNERMOST, "stafeta.config.toml", "stafeta.logs"},
+    "stafeta.broker": {
+        *INNERMOST,
+        "stafeta.config.options",
+        "stafeta.security",
+        "stafeta.store.port",
+        "stafeta.logs",
+    },
     "stafeta.pipeline": {
         *INNERMOST,
         "stafeta.config",

@@ -26,6 +26,14 @@ class LimitReached(StafetaError):
     """There are as many of something as the configuration allows."""
 
 
+class NotAuthenticated(StafetaError):
+    """Nobody knows who asks."""
+
+
+class NotPermitted(StafetaError):
+    """It is known who asks, and he may not do this."""
+
+
 class InvalidMessage(StafetaError):
     """A payload that is too large, or is not of the kind it claims to be."""
 
