@@ -15,6 +15,7 @@ INNERMOST = {
     "stafeta.addresses",
     "stafeta.backoff",
     "stafeta.columns",
+    "stafeta.curve",
     "stafeta.errors",
     "stafeta.message",
     "stafeta.names",

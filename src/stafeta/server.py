@@ -20,6 +20,7 @@ from stafeta import logs
 from stafeta.broker import Broker, Retention
 from stafeta.config import Config, Keep, TopicRule
 from stafeta.config.options import TLS_DOORS
+from stafeta.curve import read_pair
 from stafeta.doors.devices.server import DevicesDoor
 from stafeta.doors.frames.server import FramesDoor
 from stafeta.doors.tls import Certificates, TlsFiles
@@ -120,6 +121,8 @@ async def _open_doors(
             max_backlog=options.max_backlog,
             max_connections=connections,
             peer_timeout=config.limits.peer_timeout,
+            handshake_timeout=config.limits.handshake_timeout,
+            keys=read_pair(options.curve_key) if options.curve_key else None,
         )
         closing.push_async_callback(door.close)
         for address in config.addresses(options.listen):

@@ -42,6 +42,7 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "shell": (("stafeta shell", "echo 'PUT news/sport 2:1' | stafeta shell"), _REMEMBERING),
     "check": (("stafeta check --data log", "stafeta check --data log --repair"), (DATA_FOLDER,)),
     "skip": (("stafeta skip news/sport 5-9",), _ASKING),
+    "keys": (("stafeta keys broker", "stafeta keys alice"), ()),
     "completion": (('eval "$(stafeta completion bash)"',), ()),
     "devices": (("stafeta devices server 12345",), ()),
     "devices server": (("stafeta devices server 12345",), (DATA_FOLDER, FATAL)),

@@ -63,6 +63,7 @@ _GROUPS = {
     "overview": ("topics", "stats", "clients", "subs"),
     "shell": ("shell",),
     "upkeep": ("check", "skip"),
+    "keys": ("keys",),
     "devices": ("devices",),
     "bench": ("bench",),
     "spark": ("spark",),

@@ -44,6 +44,7 @@ class ZeroMQ:
     max_frame: int = option(16 << 20, forms.size(1 << 10))
     get_reply: int = option(256 << 10, forms.size(1 << 10))
     max_backlog: int = option(16 << 20, forms.size(1 << 10))
+    curve_key: str = option("", forms.text("the path of a secret key, NAME.key", empty=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,9 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         return self._closing or self._wire.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._tls if name == "ssl_object" else self._wire.get_extra_info(name, default)
+        if name == "peercert":
+            return self._tls.getpeercert() if self._ready else default
+        return self._wire.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
         return self._wire.get_write_buffer_size()
@@ -256,13 +258,9 @@ def layered(
 
 
 def certified_name(transport: asyncio.BaseTransport) -> str | None:
-    """Whom the peer's certificate names; None where it has shown none."""
-    tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    return None if tls is None else name_of(cast("dict[str, Any] | None", tls.getpeercert()))
-
-
-def name_of(certificate: "dict[str, Any] | None") -> str | None:
-    """The first alternative name of a certificate, or else its common name, as gRPC has it."""
+    """Whom the peer's certificate names, its first alternative name or else its common name, as gRPC has it; None where
+    it has shown none."""
+    certificate = transport.get_extra_info("peercert")
     if not certificate:
         return None
     for _, name in certificate.get("subjectAltName", ()):

@@ -28,6 +28,14 @@ WANTED = (
     | zmq.EVENT_ACCEPT_FAILED
 )
 FAILED = "a connection was closed: what came is not ZeroMQ"
+_MISMATCHES = {
+    int(
+        zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+    ): "a connection was closed: either side wants CURVE, not both",
+    int(
+        zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
+    ): "a connection was closed: it expects another key of the broker's",
+}
 
 
 class Monitor:
@@ -75,7 +83,9 @@ class Monitor:
                 f"connections cannot be accepted: {os.strerror(value)}",
                 connections=len(self._peers),
             )
-        else:
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in _MISMATCHES:
+            self._seldom.warning(_MISMATCHES[value])
+        elif event != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # who has refused it has said so
             self._log.warning(FAILED)
 
 

@@ -23,9 +23,11 @@ from zmq.backend import Socket as RawSocket
 from stafeta import addresses
 from stafeta.addresses import Address
 from stafeta.broker import DOOR_SHARE, Broker
+from stafeta.curve import KeyPair
 from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
+from stafeta.doors.zeromq.curve import Admit, Curve
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
@@ -51,6 +53,8 @@ QUEUED = 1000  # replies, before it takes no more
 LARGE = 16 << 10  # bytes from which on a reply is counted until it is sent
 LARGE_REQUEST = 320 << 10  # bytes from which on a request is parsed off the loop
 LARGE_AT_ONCE = 2  # of these
+
+OWN_NAME = b"\0"  # what the names begin with that ZeroMQ gives to connections, each once
 
 TEXT: Dialect = TextDialect()
 JSON: Dialect = JsonDialect()
@@ -80,7 +84,11 @@ class ZeroMQDoor:
         max_backlog: int,
         max_connections: int,
         peer_timeout: float,
+        handshake_timeout: float = 10.0,
+        keys: KeyPair | None = None,
+        admit: Admit = lambda key, address: None,
     ) -> None:
+        """With keys it takes nothing but CURVE, of those whom `admit` does not refuse."""
         self._broker = broker
         self._get_reply = get_reply
         self._max_backlog = max_backlog
@@ -95,6 +103,10 @@ class ZeroMQDoor:
         for option, value in KEEPALIVE.items():
             self._socket.set(getattr(zmq, option.replace("KEEP", "KEEPALIVE_")), value)
         self._socket.tcp_maxrt = milliseconds(peer_timeout)  # which is TCP_USER_TIMEOUT
+        self._socket.handshake_ivl = milliseconds(handshake_timeout)
+        self._curve = None if keys is None else Curve(self._context, keys, admit, log)
+        if self._curve is not None:
+            self._curve.secure(self._socket)
         self._socket.rcvhwm = RECEIVED
         self._socket.sndhwm = QUEUED
         self._monitor = Monitor(self._socket, log, max_connections)
@@ -107,6 +119,11 @@ class ZeroMQDoor:
         self._blocked: dict[bytes, deque[bytes]] = {}  # replies that a connection does not take
         self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
         self._sources: dict[bytes, str] = {}
+        self._why_skipped = "the first frame is not empty" + (
+            ""
+            if keys is None
+            else ", or the connection has a name of its own, which it may not have with CURVE"
+        )
         self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
         self._watchers = Watchers(broker)
         self._draining = False
@@ -144,6 +161,8 @@ class ZeroMQDoor:
             await asyncio.sleep(0)
         self._monitor.close()
         self._socket.close()
+        if self._curve is not None:
+            self._curve.close()
         await self._loop.run_in_executor(None, self._context.term)
 
     # --- requests
@@ -172,7 +191,7 @@ class ZeroMQDoor:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
                 if receive(NOBLOCK) if connection in self._sources else self._meet(connection):
-                    self._skip("the first frame is not empty", connection)
+                    self._skip(self._why_skipped, connection)
                     continue
                 if not _get(socket, RCVMORE):
                     self._skip("they have no body", connection)
@@ -200,6 +219,9 @@ class ZeroMQDoor:
         if len(self._sources) >= MAX_REMEMBERED:
             self._sources.clear()
         delimiter = self._socket.recv(NOBLOCK, copy=False)
+        if self._curve is not None and connection[:1] != OWN_NAME:
+            # Another key's connection could come to have the same one, and with it what is still to be answered.
+            return connection
         try:
             self._sources[connection] = addresses.unmapped(str(delimiter.get("Peer-Address")))
         except zmq.ZMQError:
