@@ -290,6 +290,10 @@ def _load(path: Path, text: str) -> None:
 
         assert rules.load(path)
         path.with_name("alerts.toml").write_text(text)
+    elif "users" in tables:
+        from stafeta.security.users import read
+
+        assert read(text, path.name).users
     elif "schema" in tables:
         from stafeta.pipeline.jobs import schemas
 

@@ -64,6 +64,7 @@ ALLOWED = {
             "stafeta.doors.tls",
             "stafeta.clients.forks",
             "stafeta.logs",
+            "stafeta.security",
         }
         for door in (ROOT / "doors").iterdir()
         if (door / "__init__.py").exists()

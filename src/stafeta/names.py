@@ -27,7 +27,11 @@ FLIGHT_PREFIX = "flight/"
 FLIGHT_STREAM_PREFIX = "flights/"  # its streams without a client, which have numbers
 WATCH_PREFIX = "watch/"  # ZeroMQ clients that watch
 COUNTER_PREFIX = "counter/"  # ZeroMQ clients, as producers that draw their counters
+# What stands before all of that where users are configured: `users/<user>/`. So a name is its user's, also after a
+# restart, and nobody can say another's.
+USERS_PREFIX = "users/"
 PREFIXES = (
+    USERS_PREFIX,
     DEVICES_PREFIX,
     FRAMES_PREFIX,
     FLIGHT_PREFIX,
@@ -76,6 +80,27 @@ def reserved(name: str) -> InvalidName:
 def check_producer(name: str) -> None:
     """Raise `InvalidClient` where the name of a producer, as the broker has it, is not allowed."""
     check_client(name.removeprefix(COUNTER_PREFIX).removeprefix(FLIGHT_PREFIX))
+
+
+def owned(user: str, name: str) -> str:
+    """What a client or producer of a user is called at the broker."""
+    return f"{USERS_PREFIX}{user}/{name}"
+
+
+def owner_of(name: str) -> tuple[str, str]:
+    """The user to whom a client's name belongs, and the rest of it; no user where it has none."""
+    if not name.startswith(USERS_PREFIX):
+        return "", name
+    user, _, rest = name.removeprefix(USERS_PREFIX).partition("/")
+    return user, rest
+
+
+def client_of(name: str) -> str:
+    """The id by which a client calls itself, of the name that it has at the broker; none where its door counts."""
+    rest = owner_of(name.removeprefix(COUNTER_PREFIX))[1]
+    if rest.startswith((FRAMES_PREFIX, FLIGHT_STREAM_PREFIX)):
+        return ""
+    return next((rest.removeprefix(prefix) for prefix in PREFIXES if rest.startswith(prefix)), rest)
 
 
 def check_client(client: str) -> None:

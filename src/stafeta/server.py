@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ from stafeta.doors.tls import Certificates, TlsFiles
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.errors import ConfigError
 from stafeta.names import matcher
+from stafeta.security import Security, Users
+from stafeta.security.security import used_path
 from stafeta.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -84,11 +87,14 @@ async def _serve(
     durability = cast("Literal['fsync', 'os']", config.durability)
     gc.disable()  # until what is read at the start is out of its sight
     store = SqliteStore(config.data, durability=durability, checkpoint_rows=config.store.checkpoint_rows)
-    broker = await Broker.open(store, config.limits, _retention(config), config.store.tail)
+    security = _security(config)
+    broker = await Broker.open(store, config.limits, _retention(config), config.store.tail, security)
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(broker.close)
+        closing.callback(security.close)
+        security.start()
         certificates = _certificates(config)
-        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, certificates)
+        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, config.security.users, certificates)
         log.info(
             "opened %s",
             config.data,
@@ -225,13 +231,30 @@ def _reload_certificates(config: Config, certificates: dict[str, Certificates]) 
             log.info("the %s door has read its certificate again", door)
 
 
-def _reload(broker: Broker, reload: Callable[[], Config], certificates: dict[str, Certificates]) -> None:
-    """Take over what can change while running: logs, limits, retention, certificates."""
+def _security(config: Config) -> Security:
+    """Raises `ConfigError` where the file of users cannot be used."""
+    options = config.security
+    if not options.users:
+        return Security()
+    path = Path(options.users)
+    return Security(Users.load(path), options.filters, used_path(path))
+
+
+def _reload(
+    broker: Broker, reload: Callable[[], Config], users: str, certificates: dict[str, Certificates]
+) -> None:
+    """Take over what can change while running: logs, limits, retention, users, certificates."""
     try:
         config = reload()
+        if config.security.users != users:
+            raise ConfigError("security.users: another file of users needs a new start of the broker.")
+        known = Users.load(Path(users)) if users else None
     except ConfigError as error:
         log.error("the configuration was not reloaded: %s", error)
         return
+    if known is not None:
+        broker.security.whole_filters = config.security.filters == "refuse"
+        broker.security.replace(known)
     logs.configure(config.log_format, config.log_level)
     broker.reconfigure(config.limits, _retention(config))
     _reload_certificates(config, certificates)

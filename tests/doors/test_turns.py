@@ -67,7 +67,7 @@ class Doors(NamedTuple):
 
     async def act(self, action: str, **body: str) -> None:
         """As a Flight client."""
-        await ACTIONS[action](self.flight, Body(body, "request"))
+        await ACTIONS[action](self.flight, self.broker, Body(body, "request"))
 
 
 Step = Callable[[Doors], Awaitable[object]]
@@ -154,7 +154,7 @@ async def resume_device(doors: Doors) -> None:
 
 
 async def stream(doors: Doors, range_: Range = ALL, client: str | None = None) -> None:
-    stream = await doors.flight.open(Ticket(filter="#", range=range_, client=client))
+    stream = await doors.flight.open(doors.broker, Ticket(filter="#", range=range_, client=client))
     doors.flight.close_stream(stream)
 
 
@@ -218,7 +218,7 @@ def test_no_request_looks_at_more_than_a_portion_of_the_topics_at_once(
 
     async def work() -> None:
         broker = await Broker.open(MemoryStore())
-        doors = Doors(broker, FlightDoor(broker, max_batch=1 << 20, max_streams=10), Watchers(broker))
+        doors = Doors(broker, FlightDoor(broker, max_batch=1 << 20, max_streams=10), Watchers())
         broker.subscribe("maker", "#")
         for number in range(TOPICS):
             broker.publish(f"t/{number}", b"before")

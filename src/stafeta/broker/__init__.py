@@ -2,7 +2,8 @@
 
 from stafeta.broker.broker import Broker
 from stafeta.broker.commits import DOOR_SHARE
+from stafeta.broker.gate import Gate, Verbs
 from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.config.options import Limits
 
-__all__ = ["DOOR_SHARE", "Broker", "Limits", "Retention", "Subscription", "Topic"]
+__all__ = ["DOOR_SHARE", "Broker", "Gate", "Limits", "Retention", "Subscription", "Topic", "Verbs"]

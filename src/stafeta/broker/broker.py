@@ -11,11 +11,15 @@ import logging
 import time
 from collections.abc import Callable
 
+from stafeta.broker import overview
 from stafeta.broker.acknowledging import Acknowledger
+from stafeta.broker.checks import UserTopics
 from stafeta.broker.clock import TurnClock
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop, Pending, Share
 from stafeta.broker.consumer import Consumer
+from stafeta.broker.gate import Verbs
+from stafeta.broker.guarded import GuardedBroker
 from stafeta.broker.log import Log
 from stafeta.broker.producer import decode
 from stafeta.broker.producers import Producers
@@ -25,9 +29,12 @@ from stafeta.broker.registry import Registry
 from stafeta.broker.runs import Runs
 from stafeta.broker.sessions import Sessions
 from stafeta.broker.staging import Staging
-from stafeta.broker.topic import Retention, Topic
+from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.config.options import Limits
 from stafeta.message import Batch
+from stafeta.names import client_of, owner_of
+from stafeta.security import ANYONE, Principal, Security
+from stafeta.security.rules import SUBSCRIBE
 from stafeta.store.port import Group, Promotion, Snapshot, Store
 
 log = logging.getLogger("stafeta.broker")
@@ -36,10 +43,19 @@ log = logging.getLogger("stafeta.broker")
 class Broker:
     """Make one with `await Broker.open(store)`."""
 
+    principal = ANYONE  # for whom its verbs are carried out
+
     def __init__(
-        self, store: Store, limits: Limits, retention: Callable[[str], Retention | None], tail: int
+        self,
+        store: Store,
+        limits: Limits,
+        retention: Callable[[str], Retention | None],
+        tail: int,
+        security: Security,
     ) -> None:
         self._store = store
+        self.security = security
+        self.user_topics = UserTopics()
         self.commits = CommitLoop(store, self._committed)
         self.collector = Collector(self, store)
         self.registry = Registry(self.commits, self.collector, limits, retention)
@@ -51,6 +67,9 @@ class Broker:
         self.runs = Runs((), 1)
         self.started = time.monotonic()
         self.began = 1  # the position at which this run began
+        if security.configured:
+            self.registry.owners = _Owners(security)
+            security.on_change(self._users_changed)
         self._bind_parts()
 
     def _bind_parts(self) -> None:
@@ -63,6 +82,7 @@ class Broker:
         self.topic = registry.topic
         self.listed = registry.listed
         self.subscribed_to = registry.subscribed_to
+        self.subscribers_of = registry.subscribers_of
         self.start_collection = self.collector.start
 
         # Publishing
@@ -89,6 +109,7 @@ class Broker:
         self.is_committed = staging.is_done
         self.last_transaction = staging.last
         self.transaction_label = staging.label
+        self.staged_topics = staging.topics
 
         # Clients and subscriptions
         self.clients = registry.clients
@@ -131,9 +152,10 @@ class Broker:
         limits: Limits | None = None,
         retention: Callable[[str], Retention | None] = lambda name: None,
         tail: int = 32 << 20,
+        security: Security | None = None,
     ) -> "Broker":
         """`tail` is how many bytes of the newest messages stay in memory."""
-        broker = cls(store, limits or Limits(), retention, tail)
+        broker = cls(store, limits or Limits(), retention, tail, security or Security())
         snapshot = await store.open()
         try:
             broker._recover(snapshot)
@@ -158,6 +180,28 @@ class Broker:
         self.commits.begin_at(position)
         self.runs = Runs(snapshot.runs, position)
         self.commits.run = self.runs.current
+        if self.security.configured:  # the users may have changed since
+            for _ in self.registry.recheck():
+                pass
+            self.commit()
+
+    # --- users
+
+    def for_principal(self, principal: Principal) -> Verbs:
+        """The verbs, as this principal may use them: the broker itself where no users are configured."""
+        return GuardedBroker(self, principal) if self.security.configured else self
+
+    def check_alive(self) -> None:
+        """As that of who is checked: everybody may come in."""
+
+    def may_publish(self, name: str) -> bool:
+        return True
+
+    def check_subscribe(self, client: str, filter_: str) -> None: ...
+
+    def _users_changed(self) -> None:
+        self.registry.portions.do(self.registry.recheck())
+        self.commit()
 
     def reconfigure(self, limits: Limits, retention: Callable[[str], Retention | None]) -> None:
         """Change limits and retention while running."""
@@ -232,6 +276,25 @@ class Broker:
         for topic in watched:
             topic.notify_watchers()
 
+    # --- what there is
+
+    def stats(self) -> dict[str, object]:
+        return overview.stats(self)._asdict()
+
+    async def client_lines(self, after: str, limit: int) -> list[overview.ClientLine]:
+        return await overview.clients(self, after, limit)
+
+    async def subscription_lines(
+        self, after: tuple[str, str], limit: int, wanted: str = ""
+    ) -> list[overview.SubscriptionLine]:
+        return await overview.subscriptions(self, after, limit, wanted)
+
+    def durable_subscriptions(self) -> list[tuple[str, Subscription]]:
+        """Each with the name of its client."""
+        return [
+            (one.client, one) for filters in self.clients.values() for one in filters.values() if one.durable
+        ]
+
     # --- positions
 
     @property
@@ -259,3 +322,29 @@ class Broker:
     ) -> Consumer:
         """What a connection that is pushed its messages reads from."""
         return Consumer(self, client, on_ready, unbounded_lag=unbounded_lag)
+
+
+class _Owners:
+    """Whose the clients are: their names tell it. (`names.owned`)"""
+
+    def __init__(self, security: Security) -> None:
+        self._security = security
+
+    def permits(self, client: str) -> Callable[[str], bool] | None:
+        user = self._user(client)
+        if user is None:
+            return None
+        security, called = self._security, client_of(client)
+
+        def permits(name: str) -> bool:
+            return bool(security.permissions(user).on(name, called) & SUBSCRIBE)
+
+        return permits
+
+    def exists(self, client: str) -> bool:
+        user = self._user(client)
+        return user is None or user in self._security.users.users
+
+    def _user(self, client: str) -> str | None:
+        """None for a name from before there were users, which nobody has now: what it holds stays."""
+        return owner_of(client)[0] or self._security.plain_user

@@ -75,6 +75,11 @@ class Directory:
                 return found
             start, first = portion[-1], False
 
+    def waiting(self, name: str) -> list[Subscription]:
+        """The wildcard subscriptions that match a topic, and may get what comes to it."""
+        found = self._filters.matching(name)
+        return [one for one in found if one.permits is None or one.permits(name)]
+
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
         if topic is None or not topic.exists:
@@ -87,7 +92,7 @@ class Directory:
         if topic is not None and topic.exists:
             return topic
         names.check_name(name)
-        if not create and not self._filters.matching(name):
+        if not create and not self.waiting(name):
             return self.topic(name)
         self.check_room(name)
         return self._create(name)
@@ -166,7 +171,7 @@ class Directory:
 
     def remove_unless_wanted(self, topic: Topic) -> None:
         """A topic that nobody subscribes to and that keeps nothing goes; its offsets are not used again."""
-        if topic.wanted or not topic.exists or self.collector.held or self._filters.matching(topic.name):
+        if topic.wanted or not topic.exists or self.collector.held or self.waiting(topic.name):
             return
         first = topic.first
         pending = self.commits.pending

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,10 +57,12 @@ def stats(broker: "Broker") -> Stats:
     )
 
 
-async def clients(broker: "Broker", after: str, limit: int) -> list[ClientLine]:
+async def clients(
+    broker: "Broker", after: str, limit: int, shown: Callable[[str], bool] = lambda client: True
+) -> list[ClientLine]:
     """The clients that have subscriptions, or are connected by their names."""
     found: list[ClientLine] = []
-    async for name in _names({*broker.clients, *broker.sessions}, after):
+    async for name in _names(filter(shown, {*broker.clients, *broker.sessions}), after):
         subscriptions = list(broker.clients.get(name, {}).values())
         behind = sum([await _behind(one) for one in subscriptions])
         connected = name in broker.sessions or any(one.watchers for one in subscriptions)
@@ -71,14 +73,18 @@ async def clients(broker: "Broker", after: str, limit: int) -> list[ClientLine]:
 
 
 async def subscriptions(
-    broker: "Broker", after: tuple[str, str], limit: int, wanted: str = ""
+    broker: "Broker",
+    after: tuple[str, str],
+    limit: int,
+    wanted: str = "",
+    shown: Callable[[str], bool] = lambda client: True,
 ) -> list[SubscriptionLine]:
     """The subscriptions, by client and filter. `wanted` is a topic that they match, or a filter as it was subscribed
     to; all where it is empty. Where many looks into the log are needed they are fewer than `limit`, and there are no
     more when there are none."""
     found: list[SubscriptionLine] = []
     ages = Ages(broker)
-    async for name in _names(broker.clients, after[0], included=True):
+    async for name in _names(filter(shown, broker.clients), after[0], included=True):
         for filter_, one in sorted(broker.clients.get(name, {}).items()):
             if (name, filter_) <= after or not (wanted in ("", filter_) or one.covers(wanted)):
                 continue

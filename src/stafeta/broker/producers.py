@@ -6,7 +6,7 @@ from stafeta.broker.registry import Registry
 from stafeta.broker.topic import Topic
 from stafeta.errors import LimitReached
 from stafeta.message import COUNTER, PRODUCER, Batch
-from stafeta.names import COUNTER_PREFIX, check_producer
+from stafeta.names import COUNTER_PREFIX, check_producer, owner_of
 
 
 class Producers:
@@ -97,7 +97,7 @@ class Producers:
             self._registry.producers += 1
             if isinstance(state, CounterProducer):
                 self.dedup_order[topic, name] = None
-            self._registry.reserve_client(name.removeprefix(COUNTER_PREFIX))
+            self._registry.reserve_client(owner_of(name.removeprefix(COUNTER_PREFIX))[1])
 
     # --- at the start
 

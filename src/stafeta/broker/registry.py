@@ -1,9 +1,11 @@
 """Who subscribes to which topics."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from typing import Protocol
 
 from stafeta import names
 from stafeta.broker import portions
@@ -16,6 +18,15 @@ from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.config.options import Limits
 from stafeta.errors import BrokerClosed, LimitReached, NotSubscribed
 from stafeta.store.port import Snapshot
+
+
+class Owners(Protocol):
+    """Whose the clients are, by their names."""
+
+    def permits(self, client: str) -> Callable[[str], bool] | None:
+        """Of which topics a client may get anything; None: nobody is asked."""
+
+    def exists(self, client: str) -> bool: ...
 
 
 class Registry(Directory):
@@ -35,6 +46,8 @@ class Registry(Directory):
         self.subscriptions = 0  # how many there are
         self._client_id = 0
         self._taken: set[str] = set()  # ids above it under which somebody counts who never asked for one
+        self.owners: Owners | None = None  # where users are configured
+        self.by_user: Counter[str] = Counter()  # how many subscriptions each has; "": those without a user
 
     def restore(self, snapshot: Snapshot) -> dict[int, Topic]:
         """Returns the topics by their ids."""
@@ -171,8 +184,9 @@ class Registry(Directory):
         if subscription.unvisited is None:
             subscription.unvisited = self._names.each(subscription.filter)
         portion = list(islice(subscription.unvisited, portions.PORTION))
+        permits = subscription.permits or (lambda name: True)
         for topic in portion:
-            if topic is not None and topic.exists:
+            if topic is not None and topic.exists and permits(topic.name):
                 self._begin(subscription, topic)
         if len(portion) == portions.PORTION:
             return
@@ -209,25 +223,31 @@ class Registry(Directory):
     def _add_wildcard_cursors(self, topic: Topic) -> None:
         """Something comes to the topic: give each wildcard subscription a cursor on it that has none."""
         topic.wildcard_generation = self.commits.wildcard_generation
-        for subscription in self._filters.matching(topic.name):
+        for subscription in self.waiting(topic.name):
             if topic not in subscription.cursors and not subscription.away:
                 self._add_cursor(subscription, topic, topic.first if subscription.beginning else topic.next)
 
     def subscribed_to(self, topic: Topic) -> int:
         """How many subscriptions match the topic."""
-        wildcard = len(self._filters.matching(topic.name))
-        return wildcard + sum([not subscription.wildcard for subscription in topic.subscribers])
+        return len(self.subscribers_of(topic))
+
+    def subscribers_of(self, topic: Topic) -> list[Subscription]:
+        return [*self.waiting(topic.name), *(one for one in topic.subscribers if not one.wildcard)]
 
     async def matched_by(self, subscription: Subscription) -> list[Topic]:
         """The topics that a subscription matches, in the order of their names for a wildcard."""
-        return await self.listed(subscription.filter) if subscription.wildcard else list(subscription.cursors)
+        if not subscription.wildcard:
+            return list(subscription.cursors)
+        found, permits = await self.listed(subscription.filter), subscription.permits
+        return found if permits is None else [topic for topic in found if permits(topic.name)]
 
     async def count(self, subscription: Subscription) -> int:
         """How many topics a subscription matches."""
         if not subscription.wildcard:
             return len(subscription.cursors)
         each = in_portions(self._names.each(subscription.filter))
-        return sum([topic is not None and topic.exists async for topic in each])
+        permits = subscription.permits or (lambda name: True)
+        return sum([topic is not None and topic.exists and permits(topic.name) async for topic in each])
 
     def _change(self, subscription: Subscription, *, durable: bool) -> None:
         if durable:
@@ -340,6 +360,11 @@ class Registry(Directory):
         return self.clients.get(subscription.client, {}).get(subscription.filter) is subscription
 
     def _enter(self, subscription: Subscription) -> None:
+        if self.owners is not None:
+            subscription.permits = self.owners.permits(subscription.client)
+            user, client = names.owner_of(subscription.client)
+            self.reserve_client(client)
+            self.by_user[user] += 1
         self.clients.setdefault(subscription.client, {})[subscription.filter] = subscription
         self.subscriptions += 1
         if subscription.wildcard:
@@ -355,6 +380,8 @@ class Registry(Directory):
         if not filters:
             del self.clients[subscription.client]
         self.subscriptions -= 1
+        if self.owners is not None:
+            self.by_user[names.owner_of(subscription.client)[0]] -= 1
         if subscription.wildcard:
             self._filters.discard(subscription.filter, subscription)
         self._beginning.pop(subscription, None)
@@ -378,6 +405,55 @@ class Registry(Directory):
             topic.wildcard_generation = 0
 
         pending.undo.append(undo)
+
+    # --- permissions
+
+    def recheck(self) -> Iterator[None]:
+        """Take from subscriptions what they may not get any more; those that are being read from come first. What they
+        held is released, as when they end."""
+        self.commits.wildcards_changed()  # and what they may get now comes to them
+        everyone = [one for filters in self.clients.values() for one in filters.values()]
+        for subscription in sorted(everyone, key=lambda one: not one.watchers):
+            if self.owners is None or not self._has(subscription):
+                continue
+            permits = subscription.permits = self.owners.permits(subscription.client)
+            if permits is None:
+                continue
+            if not self.owners.exists(subscription.client) or not (
+                subscription.wildcard or permits(subscription.filter)
+            ):
+                self._end_for_good(subscription)
+                yield
+                continue
+            lost: list[Topic] = []
+            for topic in list(subscription.cursors) if subscription.wildcard else ():
+                if not permits(topic.name) and topic in subscription.cursors:
+                    self._drop_cursor(subscription, topic)
+                    lost.append(topic)
+                yield
+            if lost and subscription.durable and self._has(subscription):
+                pending = self.commits.pending
+                pending.group.subscriptions[subscription.id] = subscription.record()
+                pending.group.reset.add(subscription.id)
+                for topic, cursor in subscription.cursors.items():
+                    pending.keep(subscription, topic, cursor)
+            yield
+
+    def _end_for_good(self, subscription: Subscription) -> None:
+        """End one also where that cannot be stored: the next start of the broker ends it again."""
+        self.collector.dirty.update(self._leave(subscription))
+        pending = self.commits.pending
+        if subscription.persistent:
+            pending.group.subscriptions[subscription.id] = None
+        for key in [key for key in pending.cursors if key[0] is subscription]:
+            del pending.cursors[key]
+        if subscription.wildcard:
+            self.portions.do(self._detach(subscription))
+
+    def _drop_cursor(self, subscription: Subscription, topic: Topic) -> None:
+        topic.discard(subscription)
+        self.commits.pending.cursors.pop((subscription, topic), None)
+        self.collector.dirty.add(topic)
 
     # --- watching
 

@@ -287,6 +287,11 @@ class Staging:
         ]:
             self._drop(key)
 
+    def topics(self, producer: str, counter: int) -> set[str]:
+        """The topics of what is staged for a transaction."""
+        staged = self._staged.get((producer, counter), [])
+        return {name for record in staged for name, _ in record.runs}
+
     def is_done(self, producer: str, counter: int) -> bool:
         """True if this transaction, or a later one, was committed."""
         return counter <= self.last(producer)

@@ -38,6 +38,7 @@ class Subscription:
         "durable",
         "filter",
         "id",
+        "permits",
         "persistent",
         "start",
         "unvisited",
@@ -59,6 +60,7 @@ class Subscription:
         self.cursors: dict[Topic, Cursor] = {}
         self.unvisited: Iterator[Topic | None] | None = None  # topics it still has to begin with
         self.watchers: list[Callable[[Topic], None]] = []  # called when something new can be read
+        self.permits: Callable[[str], bool] | None = None  # of which topics it may get anything; None: of all
 
     def record(self) -> SubscriptionRecord:
         return SubscriptionRecord(self.id, self.client, self.filter, self.start, self.durable)
@@ -87,7 +89,8 @@ class Subscription:
         return cursor.floor - 1
 
     def covers(self, name: str) -> bool:
-        return matcher(self.filter)(name) if self.wildcard else name == self.filter
+        matches = matcher(self.filter)(name) if self.wildcard else name == self.filter
+        return matches and (self.permits is None or self.permits(name))
 
 
 class Topic:

@@ -63,6 +63,7 @@ _GROUPS = {
     "overview": ("topics", "stats", "clients", "subs"),
     "shell": ("shell",),
     "upkeep": ("check", "skip"),
+    "users": ("user", "token", "role"),
     "keys": ("keys",),
     "devices": ("devices",),
     "bench": ("bench",),
@@ -71,7 +72,7 @@ _GROUPS = {
     "sql": ("sql",),
     "completion": ("completion",),
 }
-_NESTED = ("devices", "pipeline")  # whose commands have commands
+_NESTED = ("devices", "pipeline", "user", "token", "role")  # whose commands have commands
 # What may stand before the command, and whether a value follows.
 _LEADING = {
     "--broker": True,

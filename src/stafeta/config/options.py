@@ -84,6 +84,16 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True)
+class Security:
+    """Who may come in, and do what. Without a file of users nobody is asked."""
+
+    users: str = option(
+        "", forms.text("the path of a file", empty=True), Flag("FILE", "users and what they may do")
+    )
+    filters: str = option("cut", forms.choice("cut", "refuse"))  # those that reach further than is allowed
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What strangers may use up."""
 
@@ -97,6 +107,8 @@ class Limits:
     max_gaps: int = option(250_000, forms.count(1))  # ranges acknowledged on a topic beyond what is left out
     max_producers: int = option(1_000_000, forms.count(1))  # remembered, once for each topic they publish to
     max_connections: int = option(15_000, forms.count(1))  # of a door
+    max_user_topics: int = option(100_000, forms.count(1))  # that a user has made since the start
+    max_user_subscriptions: int = option(100_000, forms.count(1))
     peer_timeout: float = option(
         60.0, forms.duration()
     )  # seconds in which a peer takes nothing of what is sent
@@ -190,6 +202,7 @@ class Config:
     devices: Devices = field(default_factory=Devices)
     frames: Frames = field(default_factory=Frames)
     flight: Flight = field(default_factory=Flight)
+    security: Security = field(default_factory=Security)
     limits: Limits = field(default_factory=Limits)
     store: Store = field(default_factory=Store)
     lake: Lake = field(default_factory=Lake)
@@ -209,15 +222,15 @@ class Config:
         """Refuses options that are right one by one but not together."""
         for door in TLS_DOORS:
             _check_tls(door, getattr(self, door))
-        if self.allow_anyone:
+        if self.allow_anyone or self.security.users:
             return
         for section in SECTIONS:
             for address in self.addresses(getattr(getattr(self, section), "listen", ())):
                 if not address.loopback:
                     raise ConfigError(
                         f"{section}.listen: {address} can be reached from other machines, and whoever comes from "
-                        "there may read and write everything. Listen on 127.0.0.1, or set allow_anyone = true "
-                        "(--allow-anyone) if that is what you want."
+                        "there may read and write everything. Name a file of users (--users), listen on 127.0.0.1, or "
+                        "set allow_anyone = true (--allow-anyone) if that is what you want."
                     )
 
     def to_plain(self) -> Tables:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 from stafeta import addresses
 from stafeta.doors.delivery import Dispatcher, Encoder, PushSession
+from stafeta.doors.tls import certified_name
+from stafeta.errors import NotAuthenticated
 from stafeta.logs import fields
 
 if TYPE_CHECKING:
-    from stafeta.broker import Broker
+    from stafeta.broker import Gate, Verbs
 
 # After so many seconds of silence a peer is asked whether it is there, so often, before its connection is ended.
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -23,14 +25,28 @@ class Connections:
     its way for `peer_timeout` seconds is ended."""
 
     def __init__(
-        self, broker: "Broker", buffer: int, limit: int, peer_timeout: float, log: logging.Logger
+        self,
+        broker: "Gate",
+        buffer: int,
+        limit: int,
+        peer_timeout: float,
+        log: logging.Logger,
+        door: str = "",
     ) -> None:
+        self.broker = broker
+        self.door = door
         self.dispatcher = Dispatcher(broker, buffer)
         self.limit = limit
         self.peer_timeout = peer_timeout
         self.log = log
         self.all: dict[PushedConnection, None] = {}
         self._full = False
+        broker.security.on_change(self._users_changed)
+
+    def _users_changed(self) -> None:
+        """End those who would not be let in any more."""
+        for connection in list(self.all):
+            connection.end_unless_alive()
 
     def admit(self, connection: "PushedConnection") -> bool:
         """False where there are too many already."""
@@ -48,6 +64,7 @@ class Connections:
 
     async def close(self) -> None:
         """Let them take what is on its way, and let them go."""
+        self.broker.security.forget_listener(self._users_changed)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 for connection in list(self.all):
@@ -60,7 +77,7 @@ class Connections:
 class PushedConnection(asyncio.Protocol):
     """One connection that messages are pushed to, from when `deliver` is called."""
 
-    __slots__ = ("_connections", "_paused", "peer", "session", "transport")
+    __slots__ = ("_connections", "_paused", "_verbs", "peer", "session", "transport")
 
     transport: asyncio.Transport
 
@@ -68,6 +85,7 @@ class PushedConnection(asyncio.Protocol):
         self._connections = connections
         self.session: PushSession | None = None
         self._paused = False
+        self._verbs: Verbs | None = None
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -77,9 +95,29 @@ class PushedConnection(asyncio.Protocol):
         if not self._connections.admit(self):
             self.transport.abort()
 
+    @property
+    def verbs(self) -> "Verbs":
+        """What whoever is at the other end may do. Raises `NotAuthenticated` where nobody knows who that is, and the
+        first time it is asked for that, there is something from him to be carried out."""
+        if self._verbs is None:
+            connections = self._connections
+            principal = connections.broker.security.identify(
+                door=connections.door, address=self.peer, certificate_name=certified_name(self.transport)
+            )
+            self._verbs = connections.broker.for_principal(principal)
+        return self._verbs
+
+    def end_unless_alive(self) -> None:
+        try:
+            if self._verbs is not None:
+                self._verbs.check_alive()
+        except NotAuthenticated as error:
+            self._connections.log.warning("a connection is closed: %s", error, extra=fields(peer=self.peer))
+            self.transport.abort()
+
     def deliver(self, client: str, encoder: Encoder) -> PushSession:
         """Begin to push what the client subscribes to."""
-        self.session = PushSession(self._connections.dispatcher, client, self.transport, encoder)
+        self.session = PushSession(self._connections.dispatcher, self.verbs, client, self.transport, encoder)
         if self._paused:
             self.session.pause()
         return self.session

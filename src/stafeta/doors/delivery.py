@@ -24,7 +24,7 @@ from itertools import chain
 from struct import unpack, unpack_from
 from termios import TIOCOUTQ
 
-from stafeta.broker import Broker
+from stafeta.broker import Gate, Verbs
 from stafeta.broker.consumer import Consumer, Span
 from stafeta.doors.tls import TlsLayer
 from stafeta.errors import Lagging, StafetaError, StoreDamaged, StoreError
@@ -96,7 +96,7 @@ class Encoder:
 class Dispatcher:
     """Serves a door's connections; `buffer` is how many bytes may wait for each."""
 
-    def __init__(self, broker: Broker, buffer: int) -> None:
+    def __init__(self, broker: Gate, buffer: int) -> None:
         self.broker = broker
         self.buffer = buffer
         self.loop = asyncio.get_running_loop()
@@ -158,6 +158,7 @@ class PushSession:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        verbs: Verbs,
         client: str,
         transport: asyncio.Transport,
         encoder: Encoder,
@@ -165,7 +166,7 @@ class PushSession:
         self._dispatcher = dispatcher
         self._transport = transport
         self.encoder = encoder
-        self.consumer: Consumer = dispatcher.broker.consumer(client, self._on_ready)
+        self.consumer: Consumer = verbs.consumer(client, self._on_ready)
         self.waiting = False
         self._paused = False
         self._closed = False

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stafeta.errors import NotPermitted
-from stafeta.names import RESERVED, is_filter
+from stafeta.names import MAX_BYTES, RESERVED, is_filter
 from stafeta.security.rules import PUBLISH, VISIBLE, WORDS, RuleTrie
 
 REMEMBERED: Final = 200_000  # decisions
@@ -66,6 +66,8 @@ class Permissions:
         key = (name, client) if self._by_client else name
         known = self._masks.get(key)
         if known is None:
+            if len(name) > MAX_BYTES or len(client) > MAX_BYTES:
+                return 0  # neither can be, and strangers may send any number of them
             known = self._decide(name, client)
             self._remembered.add()
             self._masks[key] = known

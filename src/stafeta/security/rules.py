@@ -70,8 +70,8 @@ class Rule(NamedTuple):
         return cls(operations, filter_)
 
     def __str__(self) -> str:
-        if self.operations == EVERYTHING:
-            return f"all {self.filter}"
+        if self.operations in (EVERYTHING, VISIBLE):
+            return f"{WORDS[self.operations]} {self.filter}"
         words = [word for bit, word in WORDS.items() if bit.bit_count() == 1 and self.operations & bit]
         return f"{','.join(words)} {self.filter}"
 

@@ -22,7 +22,7 @@ from stafeta.security.attempts import Attempts
 from stafeta.security.passwords import LONGEST, Verifier
 from stafeta.security.permissions import Permissions, Remembered
 from stafeta.security.principal import ANYONE, Principal
-from stafeta.security.rules import RuleTrie
+from stafeta.security.rules import WORDS, RuleTrie
 from stafeta.security.users import User, Users, hash_token
 
 log = logging.getLogger("stafeta.security")
@@ -230,6 +230,18 @@ class Security:
 
     def _refused(self, door: str, address: str, error: NotAuthenticated, user: str = "") -> None:
         self.observer("refused login", user=user, door=door, address=address, why=str(error))
+
+    def observe_refusal(self, principal: Principal, operation: int, name: str, count: int = 1) -> None:
+        """Somebody was told that he may not."""
+        self.observer(
+            "refused",
+            user=principal.user,
+            door=principal.door,
+            address=principal.address,
+            operation=next((word for bit, word in WORDS.items() if bit & operation), ""),
+            topic=name[:300],
+            **({"count": count} if count > 1 else {}),
+        )
 
     def check(self, principal: Principal) -> None:
         """Raises `NotAuthenticated` where who came in would not be let in any more."""

@@ -17,6 +17,8 @@ from stafeta.config import Limits
 from stafeta.curve import read_pair, write_pair
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.errors import ConfigError, NoReply, NotAuthenticated
+from stafeta.security import Security, User, Users
+from stafeta.security.rules import Rule
 from stafeta.testing import MemoryStore
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE
@@ -105,15 +107,11 @@ def test_a_connection_may_not_take_the_name_of_another(secure: BrokerProcess, fo
 
 
 def test_whose_key_is_not_known_is_refused_and_others_are_served(folder: Path) -> None:
-    alice = read_pair(folder / "alice.key").public
-
-    def admit(key: str, address: str) -> None:
-        assert address == "127.0.0.1"
-        if key != alice:
-            raise NotAuthenticated("The key is no user's.")
+    alice = User(curve_keys=(read_pair(folder / "alice.key").public,), allow=(Rule.read("all #"),))
 
     async def main() -> None:
-        broker = await Broker.open(MemoryStore(), Limits(), lambda name: None, 1 << 20)
+        security = Security(Users(users={"alice": alice}))
+        broker = await Broker.open(MemoryStore(), Limits(), lambda name: None, 1 << 20, security)
         door = ZeroMQDoor(
             broker,
             max_frame=1 << 20,
@@ -122,7 +120,6 @@ def test_whose_key_is_not_known_is_refused_and_others_are_served(folder: Path) -
             max_connections=100,
             peer_timeout=PATIENCE,
             keys=read_pair(folder / "broker.key"),
-            admit=admit,
         )
         address = door.listen("127.0.0.1", 0)
         door.start()
@@ -130,14 +127,14 @@ def test_whose_key_is_not_known_is_refused_and_others_are_served(folder: Path) -
         async def ask(name: str) -> object:
             curve = Curve(folder / "broker.pub", folder / f"{name}.key")
             async with stafeta.AsyncClient(address, curve=curve, timeout=PATIENCE) as client:
-                return await client.stats()
+                return await client.topics()
 
         try:
             for _ in range(3):
                 answers = await asyncio.gather(
                     *(ask(name) for name in ("alice", "mallory") * 5), return_exceptions=True
                 )
-                assert all(isinstance(answer, dict) for answer in answers[::2])
+                assert all(isinstance(answer, list) for answer in answers[::2])
                 assert all(isinstance(answer, NotAuthenticated) for answer in answers[1::2])
         finally:
             await door.close()

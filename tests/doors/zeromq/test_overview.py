@@ -72,9 +72,9 @@ def test_a_watcher_that_does_not_ask_ends(monkeypatch: pytest.MonkeyPatch) -> No
 
     async def life() -> None:
         broker = await Broker.open(MemoryStore())
-        door = watchers.Watchers(broker)
-        asking = asyncio.create_task(door.ask(Watch("asking", ["t"], PATIENCE), 1000))
-        await door.ask(Watch("silent", ["t", "u"], 0.0), 1000)
+        door = watchers.Watchers()
+        asking = asyncio.create_task(door.ask(broker, Watch("asking", ["t"], PATIENCE), 1000))
+        await door.ask(broker, Watch("silent", ["t", "u"], 0.0), 1000)
         async with asyncio.timeout(PATIENCE):
             while await asyncio.sleep(0.01, "watch/silent" in broker.clients):
                 pass
@@ -94,8 +94,8 @@ def test_a_watcher_that_was_ended_behind_its_back_is_told(monkeypatch: pytest.Mo
 
     async def life() -> None:
         broker = await Broker.open(MemoryStore(), limits=Limits(max_lag=10))
-        door = watchers.Watchers(broker)
-        await door.ask(Watch("w", ["t"], 0.0), 1000)
+        door = watchers.Watchers()
+        await door.ask(broker, Watch("w", ["t"], 0.0), 1000)
         for _ in range(20):
             broker.publish("t", b"x")
         await broker.commit()
@@ -103,7 +103,7 @@ def test_a_watcher_that_was_ended_behind_its_back_is_told(monkeypatch: pytest.Mo
             while await asyncio.sleep(0.01, "watch/w" in broker.clients):
                 pass
         with pytest.raises(Lagging):
-            await door.ask(Watch("w", ["t", "u"], 0.0), 1000)
+            await door.ask(broker, Watch("w", ["t", "u"], 0.0), 1000)
         assert "watch/w" not in broker.clients
         await gets(broker, door, "w")
         door.close()
@@ -116,10 +116,10 @@ def test_a_watcher_whose_subscription_could_not_be_stored_begins_anew() -> None:
     async def life() -> None:
         store = FailingMemory()
         broker = await Broker.open(store)
-        door = watchers.Watchers(broker)
+        door = watchers.Watchers()
         store.fails = True
         with pytest.raises(StoreFull):
-            await door.ask(Watch("w", ["t"], 0.0), 1000)
+            await door.ask(broker, Watch("w", ["t"], 0.0), 1000)
         store.fails = False
         await gets(broker, door, "w")
         door.close()
@@ -131,14 +131,16 @@ def test_a_watcher_whose_subscription_could_not_be_stored_begins_anew() -> None:
 def test_a_watcher_gets_no_more_empty_messages_at_once_than_fit_a_reply() -> None:
     async def life() -> None:
         broker = await Broker.open(MemoryStore())
-        door = watchers.Watchers(broker)
-        await door.ask(Watch("w", ["t"], 0.0), 1000)
+        door = watchers.Watchers()
+        await door.ask(broker, Watch("w", ["t"], 0.0), 1000)
         for _ in range(10_000):
             broker.publish("t", b"")
         await broker.commit()
         counts: list[int] = []
         while sum(counts) < 10_000:
-            counts.append(sum(batch.count for batch in await door.ask(Watch("w", ["t"], PATIENCE), 1000)))
+            counts.append(
+                sum(batch.count for batch in await door.ask(broker, Watch("w", ["t"], PATIENCE), 1000))
+            )
         assert max(counts) <= PIECE
         door.close()
         await broker.close()
@@ -148,10 +150,12 @@ def test_a_watcher_gets_no_more_empty_messages_at_once_than_fit_a_reply() -> Non
 
 async def gets(broker: Broker, door: watchers.Watchers, client: str) -> None:
     """A watcher gets what is published on t."""
-    assert await door.ask(Watch(client, ["t"], 0.0), 1000) == []
+    assert await door.ask(broker, Watch(client, ["t"], 0.0), 1000) == []
     broker.publish("t", b"y")
     await broker.commit()
-    assert [batch.payloads for batch in await door.ask(Watch(client, ["t"], PATIENCE), 1000)] == [[b"y"]]
+    assert [batch.payloads for batch in await door.ask(broker, Watch(client, ["t"], PATIENCE), 1000)] == [
+        [b"y"]
+    ]
 
 
 def test_waiting_for_several_subscriptions(connect: Connect, lasting: BrokerProcess, topic: str) -> None:

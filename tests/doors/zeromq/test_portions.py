@@ -61,7 +61,7 @@ def put(count: int, sequence: int = 1) -> PutSequence:
 
 
 async def carry_out(broker: Broker, request: PutSequence | Ack | Get) -> dict[str, object]:
-    reply = await actions.act_in_portions(broker, Watchers(broker), DIALECT, request, "", 1 << 20)
+    reply = await actions.act_in_portions(broker, Watchers(), DIALECT, request, "", 1 << 20)
     answer: dict[str, object] = orjson.loads(reply)
     return answer
 
@@ -157,11 +157,11 @@ def test_a_watcher_whose_time_ends_while_its_messages_are_gathered_gets_them(
     names = [f"t/{number}" for number in range(60)]
 
     async def work(broker: Broker, store: FailsOnce) -> None:
-        watchers = Watchers(broker)
+        watchers = Watchers()
         got: list[bytes] = []
 
         async def ask(wait: float) -> int:
-            batches = await watchers.ask(Watch("w", ["#"], wait), 1 << 20)
+            batches = await watchers.ask(broker, Watch("w", ["#"], wait), 1 << 20)
             got.extend(payload for batch in batches for payload in batch.payloads)
             return len(batches)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stafeta.doors.connection import PushedConnection
 from stafeta.doors.devices.codec import Command, Commands, Identify, Refused, Subscribe, Unsubscribe
-from stafeta.errors import AlreadyConnected, InvalidCommand, StafetaError
+from stafeta.errors import AlreadyConnected, InvalidCommand, NotAuthenticated, StafetaError
 from stafeta.logs import fields
 from stafeta.names import DEVICES_PREFIX
 
@@ -47,6 +47,9 @@ class Connection(PushedConnection):
                 return
             try:
                 self._do(command)
+            except NotAuthenticated as error:
+                self._refuse("the connection is closed: %s", error)
+                self.transport.abort()
             except AlreadyConnected:
                 self._door.observer(f"Client {self._id} already connected.")
                 self._id = ""
@@ -69,11 +72,11 @@ class Connection(PushedConnection):
                 self._refuse("a command is skipped: %s", why)
 
     def _enter(self, client: str) -> None:
-        broker = self._door.broker
-        older = broker.session_holder(client)
+        verbs = self.verbs
+        older = verbs.session_holder(client)
         if self._door.takeover and isinstance(older, Connection) and older is not self:
             older.end()
-        broker.open_session(client, self)
+        verbs.open_session(client, self)
         session = self.deliver(client, self._door.struct if self._commands.struct else self._door.text)
         self._door.observer(f"New client {self._id} connected from {self.peer}.")
         session.consumer.resume()
@@ -101,5 +104,5 @@ class Connection(PushedConnection):
         if self.session is None:
             return
         self.session.close()
-        if self._door.broker.close_session(self.session.consumer.client, self) and not self._door.closed:
+        if self.verbs.close_session(DEVICES_PREFIX + self._id, self) and not self._door.closed:
             self._door.observer(f"Client {self._id} disconnected.")

@@ -6,12 +6,12 @@ Readings that come together are published together, and durable before anyone is
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from stafeta.addresses import Address
-from stafeta.broker import Broker
+from stafeta.broker import Gate, Verbs
 from stafeta.doors.connection import Connections
 from stafeta.doors.delivery import Encoder
 from stafeta.doors.devices.codec import (
@@ -25,6 +25,7 @@ from stafeta.doors.devices.connection import Connection
 from stafeta.doors.devices.receiver import Received, Receiver
 from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
 from stafeta.doors.tls import Certificates, layered
+from stafeta.errors import NotAuthenticated
 from stafeta.logs import announce, fields
 
 log = logging.getLogger("stafeta.devices")
@@ -48,7 +49,7 @@ class DevicesDoor:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Gate,
         *,
         buffer: int,
         receive_buffer: int,
@@ -60,7 +61,7 @@ class DevicesDoor:
     ) -> None:
         self.broker = broker
         self._certificates = certificates
-        self.connections = Connections(broker, buffer, max_connections, peer_timeout, log)
+        self.connections = Connections(broker, buffer, max_connections, peer_timeout, log, "devices")
         self.takeover = takeover  # an id goes to whoever came last with it
         self.observer = observer or log.info
         self.counts = Counts()
@@ -78,6 +79,8 @@ class DevicesDoor:
         self._receivers: list[Receiver] = []
         self._received: deque[tuple[Receiver, Received]] = deque()
         self._reported = Counts()
+        self._verbs: Verbs | None = None  # of who sends datagrams
+        broker.security.on_change(self._users_changed)
         self._report_timer = self._loop.call_later(REPORT, self._report)
 
     async def listen(self, host: str, port: int, bound: Bound | None = None) -> tuple[str, int]:
@@ -126,7 +129,7 @@ class DevicesDoor:
             if received.invalid:
                 self.counts.invalid += received.invalid
                 log.debug("datagrams are dropped: %s", received.example)
-            ignored = self._share.count(partial(self.broker.publish_all, received.readings))
+            ignored = self._share.count(partial(self._publish_readings, received.readings))
             self.counts.ignored += ignored
             published += len(received.readings) - ignored
             receiver.done(received)
@@ -134,6 +137,21 @@ class DevicesDoor:
         commit.add_done_callback(partial(self._stored, published))
         if self._received:
             self._share.when_free(self._publish)
+
+    def _publish_readings(self, readings: Sequence[tuple[str, int, bytes, str]]) -> int:
+        """Returns how many were left out. Datagrams have no credentials, so that all are the door's own user's."""
+        try:
+            if self._verbs is None:
+                principal = self.broker.security.identify(door="devices", address="")
+                self._verbs = self.broker.for_principal(principal)
+            return self._verbs.publish_all(readings)
+        except NotAuthenticated as error:
+            self._verbs = None
+            log.debug("datagrams are dropped: %s", error)
+            return len(readings)
+
+    def _users_changed(self) -> None:
+        self._verbs = None
 
     def _stored(self, published: int, commit: "asyncio.Future[None]") -> None:
         if commit.exception() is not None:

@@ -22,6 +22,8 @@ from stafeta.errors import (
     BrokerClosed,
     InvalidRequest,
     Lagging,
+    NotAuthenticated,
+    NotPermitted,
     StafetaError,
     StoreDamaged,
     StoreError,
@@ -31,6 +33,7 @@ from stafeta.errors import (
 from stafeta.message import COLUMNS
 
 if TYPE_CHECKING:
+    from stafeta.broker import Verbs
     from stafeta.doors.flight.server import FlightDoor, Part
 
 log = logging.getLogger("stafeta.flight")
@@ -56,6 +59,10 @@ def _translating_errors() -> Iterator[None]:
 def flight_error(error: StafetaError) -> flight.FlightError:
     if isinstance(error, StoreDamaged):
         kind: Any = flight.FlightInternalError
+    elif isinstance(error, NotAuthenticated):
+        kind = flight.FlightUnauthenticatedError
+    elif isinstance(error, NotPermitted):
+        kind = flight.FlightUnauthorizedError
     elif isinstance(error, StoreError | BrokerClosed | Unavailable):
         kind = flight.FlightUnavailableError
     elif isinstance(error, TakenOver | Lagging):
@@ -65,6 +72,24 @@ def flight_error(error: StafetaError) -> flight.FlightError:
     # Flight adds ". Detail: …" to the sentence.
     made: flight.FlightError = kind(codec.sentence(error).removesuffix("."), codec.write_error(error))
     return made
+
+
+_HEADERS: Final = "headers"
+
+
+class _Headers(flight.ServerMiddleware):
+    def __init__(self, authorization: str | None) -> None:
+        self.authorization = authorization
+
+
+class _HeadersFactory(flight.ServerMiddlewareFactory):
+    """Keeps of each call the header that says who calls."""
+
+    def start_call(self, info: Any, headers: Any) -> _Headers:
+        found: list[Any] = next(
+            (values for name, values in headers.items() if name.lower() == "authorization"), []
+        )
+        return _Headers(str(found[0]) if found else None)
 
 
 class Calls(flight.FlightServerBase):
@@ -79,25 +104,36 @@ class Calls(flight.FlightServerBase):
             options["tls_certificates"] = [(certificate, key)]
             if authorities:
                 options |= {"verify_client": True, "root_certificates": authorities}
-        super().__init__(location, **options)
+        middleware: Any = {_HEADERS: _HeadersFactory()} if door.broker.security.configured else None
+        super().__init__(location, middleware=middleware, **options)
+
+    def _admit(self, context: Any) -> "Verbs":
+        """What the caller may do, by the call's header, or by the certificate that TLS has verified."""
+        headers = context.get_middleware(_HEADERS)
+        return self._door.admit(
+            None if headers is None else headers.authorization,
+            _address(context.peer()),
+            context.peer_identity().decode(errors="replace"),
+        )
 
     # --- describing
 
     def list_flights(self, context: Any, criteria: Any) -> Iterator[flight.FlightInfo]:
         with _translating_errors():
             wanted = Description(None, codec.read_criteria(criteria) or "#", ALL, None)
-            parts = self._door.ask(self._door.describe(wanted))
+            parts = self._door.ask(self._door.describe(self._admit(context), wanted))
         for part in parts:
             yield _info(flight.FlightDescriptor.for_path(part.name), [part], None)
 
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         with _translating_errors():
             wanted = _description(descriptor)
-            return _info(descriptor, self._door.ask(self._door.describe(wanted)), wanted.partitions)
+            parts = self._door.ask(self._door.describe(self._admit(context), wanted))
+            return _info(descriptor, parts, wanted.partitions)
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
         with _translating_errors():
-            self._door.ask(self._door.describe(_description(descriptor)))
+            self._door.ask(self._door.describe(self._admit(context), _description(descriptor)))
             return flight.SchemaResult(schema_of(COLUMNS))
 
     def list_actions(self, context: Any) -> Any:
@@ -107,16 +143,19 @@ class Calls(flight.FlightServerBase):
 
     def do_action(self, context: Any, action: flight.Action) -> Any:
         with _translating_errors():
-            found = self._door.ask(act(self._door, action.type, action.body.to_pybytes()))
+            found = self._door.ask(
+                act(self._door, self._admit(context), action.type, action.body.to_pybytes())
+            )
             return iter([flight.Result(orjson.dumps(one)) for one in found])
 
     def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
         with _translating_errors():
             command = descriptor.command if descriptor.descriptor_type == flight.DescriptorType.CMD else None
             target = codec.read_target(descriptor.path or [], command)
+            verbs = self._admit(context)
             self._door.enter()
             try:
-                PutStream(self._door, target, _address(context.peer()), writer).run(reader)
+                PutStream(self._door, verbs, target, _address(context.peer()), writer).run(reader)
             finally:
                 self._door.leave()
 
@@ -127,20 +166,20 @@ class Calls(flight.FlightServerBase):
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
         with _translating_errors():
             wanted = codec.read_ticket(ticket.ticket)
+            verbs = self._admit(context)
             self._door.enter()
             try:
-                stream = self._door.ask(self._door.open(wanted))
+                stream = self._door.ask(self._door.open(verbs, wanted))
             except BaseException:
                 self._door.leave()
                 raise
-            broker = self._door.broker
-            mark = None if wanted.mark is None else broker.mark
+            mark = None if wanted.mark is None else verbs.mark
             encoder = BatchEncoder(
                 wanted.columns, wanted.batch_rows, wanted.limit, runs=wanted.runs, mark=mark
             )
             schema = encoder.schema
             if mark is not None:
-                schema = schema.with_metadata({"mark": mark(broker.visible_position - 1)})
+                schema = schema.with_metadata({"mark": mark(verbs.visible_position - 1)})
             return flight.GeneratorStream(schema, Sending(self._door, context, stream, encoder))
 
 

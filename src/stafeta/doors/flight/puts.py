@@ -28,6 +28,7 @@ from stafeta.message import RowBatch
 from stafeta.names import check_name
 
 if TYPE_CHECKING:
+    from stafeta.broker import Verbs
     from stafeta.doors.flight.server import FlightDoor
 
 log = logging.getLogger("stafeta.flight")
@@ -51,9 +52,9 @@ class Item(NamedTuple):
 
 
 class PutStream:
-    def __init__(self, door: "FlightDoor", target: Target, source: str, writer: Any) -> None:
+    def __init__(self, door: "FlightDoor", verbs: "Verbs", target: Target, source: str, writer: Any) -> None:
         self._door = door
-        self._broker = door.broker
+        self._verbs = verbs
         self._target = target
         self._source = source
         self._writer = writer
@@ -108,7 +109,7 @@ class PutStream:
         if topic is not None:
             check_name(topic)
         batch = take(data, topic, time.time_ns() // 1000, self._door.max_batch)
-        self._broker.check_longest(batch)
+        self._verbs.check_longest(batch)
         pieces: list[RowBatch] | None = None
         if topic is None and stage is not None:
             if data.num_rows > APART:
@@ -123,7 +124,7 @@ class PutStream:
             # Nothing else is on its way, so it can be seen here, without waiting for the loop.
             if self._is_over():  # that was the last answer, and the client has it
                 return
-            self._broker.check_append(batch.topic, self._target.producer or "", note.sequence)
+            self._verbs.check_append(batch.topic, self._target.producer or "", note.sequence)
         self._taken += 1
         item = Item(batch.topic, batch, pieces, note.sequence, data.nbytes)
         with self._room:
@@ -148,7 +149,7 @@ class PutStream:
         """Place the next batch; true where there are more."""
         item = self._queue.popleft()
         if item is None:
-            self._broker.commit().add_done_callback(lambda commit: self._answers.put(None))
+            self._verbs.commit().add_done_callback(lambda commit: self._answers.put(None))
             return False
         if self._commit is not None and self._commit.done():
             # Else what comes now would get the error that a batch is missing before it.
@@ -167,17 +168,17 @@ class PutStream:
         try:
             self._door.check_open()
             if stage is not None and pieces is not None:
-                self._broker.stage_apart(*stage[:3], pieces, sequence, stage.attempt)
+                self._verbs.stage_apart(*stage[:3], pieces, sequence, stage.attempt)
             elif stage is not None:
                 staged = batch.placed(0, 0, 0, stage.producer, self._source, None)
-                self._broker.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
+                self._verbs.stage_batch(*stage[:3], topic, staged, sequence, stage.attempt)
             else:
-                offset = self._broker.append(topic, batch, self._source, producer or "", sequence)
+                offset = self._verbs.append(topic, batch, self._source, producer or "", sequence)
         except Exception as problem:  # noqa: BLE001 - whoever waits must get it
             self._fail(problem if isinstance(problem, StafetaError) else _mistake(problem))
             return
         answer = codec.answer(topic, offset, batch.count, staged=stage is not None)
-        self._commit = self._broker.commit()
+        self._commit = self._verbs.commit()
         self._commit.add_done_callback(partial(self._settle, answer))
 
     def _settle(self, answer: bytes, commit: asyncio.Future[None]) -> None:

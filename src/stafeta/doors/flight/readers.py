@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from stafeta.broker import Broker, Subscription, Topic
+from stafeta.broker import Subscription, Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.codec import Range, Ticket
 from stafeta.errors import Lagging, NoSuchOffset, StafetaError
@@ -27,16 +27,19 @@ class Reader(Protocol):
     def fail(self, error: StafetaError) -> None:
         """Let `next` raise this from now on."""
 
+    def recheck(self) -> None:
+        """Users or permissions have changed: fail where it may not be read any more."""
+
     def close(self) -> None: ...
 
 
-async def edges(broker: Broker, topic: Topic, range_: Range) -> tuple[int, int]:
+async def edges(verbs: Verbs, topic: Topic, range_: Range) -> tuple[int, int]:
     """The offsets that a range stands for in a topic."""
     start, stop = range_.start, range_.stop
     if range_.from_time is not None:
-        start = await broker.locate(topic, range_.from_time)
+        start = await verbs.locate(topic, range_.from_time)
     if range_.to_time is not None:
-        stop = await broker.locate(topic, range_.to_time)
+        stop = await verbs.locate(topic, range_.to_time)
     first, visible = topic.first, topic.visible
     if range_.latest:
         start = visible
@@ -48,8 +51,8 @@ async def edges(broker: Broker, topic: Topic, range_: Range) -> tuple[int, int]:
 class RangeReader:
     """The messages of one topic between two offsets."""
 
-    def __init__(self, broker: Broker, topic: Topic, start: int, stop: int) -> None:
-        self._broker = broker
+    def __init__(self, verbs: Verbs, topic: Topic, start: int, stop: int) -> None:
+        self._verbs = verbs
         self._topic = topic
         self._at = start
         self._stop = stop
@@ -61,7 +64,7 @@ class RangeReader:
         self._at = self._topic.past_skipped(self._at)
         if self._at >= self._stop:
             return None
-        batches = await self._broker.read(self._topic, self._at, PORTION, self._stop, ROW)
+        batches = await self._verbs.read(self._topic, self._at, PORTION, self._stop, ROW)
         if not batches or batches[0].base > self._at:
             raise Lagging(
                 f"Messages from {self._at} on of {self._topic.name!r} went while they were being read: nobody waits "
@@ -73,6 +76,9 @@ class RangeReader:
     def fail(self, error: StafetaError) -> None:
         self._failed = error
 
+    def recheck(self) -> None:
+        """Each portion is checked."""
+
     def close(self) -> None:
         pass
 
@@ -82,13 +88,15 @@ class ConsumerReader:
 
     def __init__(
         self,
-        broker: Broker,
+        verbs: Verbs,
+        client: str,
         subscription: Subscription,
         stops: dict[str, int] | None,
         closed: Callable[[], None],
     ) -> None:
         self._wakeup = asyncio.Event()
-        self._consumer = broker.consumer(subscription.client, self._wakeup.set, unbounded_lag=True)
+        self._verbs, self._client, self._filter = verbs, client, subscription.filter
+        self._consumer = verbs.consumer(client, self._wakeup.set, unbounded_lag=True)
         self._consumer.subscribe(subscription.filter, durable=subscription.durable)
         self._durable = subscription.durable
         self._stops = stops
@@ -132,6 +140,12 @@ class ConsumerReader:
     def fail(self, error: StafetaError) -> None:
         self._failed = error
         self._wakeup.set()
+
+    def recheck(self) -> None:
+        try:
+            self._verbs.check_subscribe(self._client, self._filter)
+        except StafetaError as error:
+            self.fail(error)
 
     def close(self) -> None:
         self._consumer.close()
@@ -191,26 +205,26 @@ class Stream:
         del self.reader
 
 
-async def live_reader(broker: Broker, ticket: Ticket, client: str) -> ConsumerReader:
+async def live_reader(verbs: Verbs, ticket: Ticket, client: str) -> ConsumerReader:
     """Several topics, or one that is followed, for someone without a name."""
-    subscription = broker.subscribe(client, ticket.wanted, durable=False)
+    subscription = verbs.subscribe(client, ticket.wanted, durable=False)
     try:
-        commit = broker.commit()  # if it fails the subscription is undone, and nobody would notice
+        commit = verbs.commit()  # if it fails the subscription is undone, and nobody would notice
         await asyncio.wait([commit])
         commit.result()
         stops: dict[str, int] | None = None if ticket.follow else {}
-        async for topic in in_portions([] if ticket.range.latest else await broker.matched_by(subscription)):
-            start, stop = await edges(broker, topic, ticket.range)
-            broker.rewind(subscription, topic, start)
+        async for topic in in_portions([] if ticket.range.latest else await verbs.matched_by(subscription)):
+            start, stop = await edges(verbs, topic, ticket.range)
+            verbs.rewind(subscription, topic, start)
             if stops is not None and start < stop:
                 stops[topic.name] = stop
-        return ConsumerReader(broker, subscription, stops, lambda: None)
+        return ConsumerReader(verbs, client, subscription, stops, lambda: None)
     except BaseException:
-        broker.leave(subscription)
+        verbs.leave(subscription)
         raise
 
 
-async def unacknowledged(broker: Broker, subscription: Subscription) -> dict[str, int]:
+async def unacknowledged(verbs: Verbs, subscription: Subscription) -> dict[str, int]:
     """The topics on which a subscriber has not acknowledged all, and where they end."""
-    await broker.begun(subscription)
-    return {topic.name: topic.visible async for topic, _ in broker.unacknowledged(subscription)}
+    await verbs.begun(subscription)
+    return {topic.name: topic.visible async for topic, _ in verbs.unacknowledged(subscription)}

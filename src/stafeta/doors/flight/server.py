@@ -17,11 +17,11 @@ from typing import Any, Final, TypeVar
 
 from stafeta import addresses
 from stafeta.addresses import EVERY, EVERY_IPV4, Address
-from stafeta.broker import Broker, Topic
+from stafeta.broker import Gate, Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
-from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket
+from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket, credentials_of
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import (
     ConsumerReader,
@@ -36,6 +36,7 @@ from stafeta.doors.tls import Certificates
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
 from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
+from stafeta.security import ANYONE
 
 T = TypeVar("T")
 log = logging.getLogger("stafeta.flight")
@@ -71,7 +72,7 @@ class Part:
 class FlightDoor:
     def __init__(
         self,
-        broker: Broker,
+        broker: Gate,
         *,
         max_batch: int,
         max_streams: int,
@@ -90,11 +91,13 @@ class FlightDoor:
         self._retiring: list[threading.Thread] = []  # which end servers that have been replaced
         self._numbers = count(1)
         self._streams: set[Stream] = set()
-        self._clients: dict[tuple[str, str], Reader] = {}  # who reads for a client's filter
+        self._clients: dict[tuple[str, str, str], Reader] = {}  # who reads for a user's client's filter
         self._putting: dict[PutStream, None] = {}  # in the order of their turns
         self._yielded = False  # the last group was left to others
         self._share = broker.share()
         broker.set_bulk_source(self._fill)
+        self._anyone = None if broker.security.configured else broker.for_principal(ANYONE)
+        broker.security.on_change(self._users_changed)
         self._counting = threading.Lock()
         self.streams = 0
 
@@ -172,7 +175,28 @@ class FlightDoor:
         if self.closing:
             raise BrokerClosed(CLOSED)
 
+    def _users_changed(self) -> None:
+        for stream in self._streams:
+            stream.reader.recheck()
+
     # --- for the threads of calls
+
+    def admit(self, authorization: str | None, peer: str, certificate: str) -> Verbs:
+        """What the caller may do. Raises `NotAuthenticated`."""
+        if self._anyone is not None:
+            return self._anyone
+        return self.ask(self._admit(authorization, peer, certificate))
+
+    async def _admit(self, authorization: str | None, peer: str, certificate: str) -> Verbs:
+        password, token = credentials_of(authorization)
+        principal = await self.broker.security.authenticate(
+            door="flight",
+            address=peer,
+            password=password,
+            token=token,
+            certificate_name=certificate or None,
+        )
+        return self.broker.for_principal(principal)
 
     def ask(self, what: Coroutine[Any, Any, T]) -> T:
         """Have the loop do it, and wait."""
@@ -200,67 +224,71 @@ class FlightDoor:
         await asyncio.wait([commit])
         commit.result()
 
-    async def topics(self, filter_: str | None) -> list[Topic]:
+    async def topics(self, verbs: Verbs, filter_: str | None) -> list[Topic]:
         """Those that match, in the order of their names. The broker's own have to be asked for."""
-        return await self.broker.listed("#" if filter_ is None else filter_)
+        return await verbs.listed("#" if filter_ is None else filter_)
 
-    async def describe(self, wanted: Description) -> list[Part]:
+    async def describe(self, verbs: Verbs, wanted: Description) -> list[Part]:
         named = wanted.topic is not None
         if named:
             check_name(wanted.topic or "")
-        topics = [self.broker.topic(wanted.topic or "")] if named else await self.topics(wanted.filter)
+        topics = [verbs.topic(wanted.topic or "")] if named else await self.topics(verbs, wanted.filter)
         if len(topics) * (wanted.partitions or 0) > MAX_PARTITIONS:
             raise InvalidRequest(
                 f"{len(topics)} topics of {wanted.partitions} partitions make more than {MAX_PARTITIONS} endpoints."
             )
         measured = len(topics) <= MEASURED
-        return [await self._part(one, wanted, measured=measured) async for one in in_portions(topics)]
+        return [await self._part(verbs, one, wanted, measured=measured) async for one in in_portions(topics)]
 
-    async def _part(self, topic: Topic, wanted: Description, *, measured: bool) -> Part:
-        start, stop = await edges(self.broker, topic, wanted.range)
+    async def _part(self, verbs: Verbs, topic: Topic, wanted: Description, *, measured: bool) -> Part:
+        start, stop = await edges(verbs, topic, wanted.range)
         size = -1
         if measured:
-            measure = self.broker.measure
+            measure = verbs.measure
             size = await measure(topic, start) - (await measure(topic, stop) if stop < topic.visible else 0)
         return Part(topic, start, stop, max(size, -1))
 
-    async def open(self, ticket: Ticket) -> Stream:
+    async def open(self, verbs: Verbs, ticket: Ticket) -> Stream:
         """What a ticket stands for; to be closed by `close_stream`."""
         self.check_open()
         if ticket.mark:
-            self.broker.check_mark(ticket.mark)
+            verbs.check_mark(ticket.mark)
         reader: Reader
         if ticket.client is not None:
-            reader = await self._take_over(client_of(ticket.client), ticket)
+            reader = await self._take_over(verbs, client_of(ticket.client), ticket)
         elif ticket.topic is not None and not ticket.follow:
             check_name(ticket.topic)
-            topic = self.broker.topic(ticket.topic)
-            reader = RangeReader(self.broker, topic, *await edges(self.broker, topic, ticket.range))
+            topic = verbs.topic(ticket.topic)
+            reader = RangeReader(verbs, topic, *await edges(verbs, topic, ticket.range))
         else:
-            reader = await live_reader(self.broker, ticket, f"{FLIGHT_STREAM_PREFIX}{next(self._numbers)}")
+            reader = await live_reader(verbs, ticket, f"{FLIGHT_STREAM_PREFIX}{next(self._numbers)}")
         stream = Stream(reader)
         self._streams.add(stream)
         return stream
 
-    async def _take_over(self, client: str, ticket: Ticket) -> Reader:
+    async def _take_over(self, verbs: Verbs, client: str, ticket: Ticket) -> Reader:
         filter_ = ticket.wanted
-        subscription = self.broker.subscription(client, filter_)
+        subscription = verbs.subscription(client, filter_)
         if subscription.filter != filter_:
             raise InvalidRequest(f"The client has subscribed to {subscription.filter!r}, not to {filter_!r}.")
-        stops = None if ticket.follow else await unacknowledged(self.broker, subscription)
-        self.broker.subscription(client, filter_)  # it may have ended meanwhile
-        self.end_stream(client, filter_, "Another stream of the same client and filter has taken over.")
+        stops = None if ticket.follow else await unacknowledged(verbs, subscription)
+        verbs.subscription(client, filter_)  # it may have ended meanwhile
+        self.end_stream(
+            verbs, client, filter_, "Another stream of the same client and filter has taken over."
+        )
+
+        key = verbs.principal.user, client, filter_
 
         def closed() -> None:
-            if self._clients.get((client, filter_)) is reader:
-                del self._clients[client, filter_]
+            if self._clients.get(key) is reader:
+                del self._clients[key]
 
-        reader = ConsumerReader(self.broker, subscription, stops, closed)
-        self._clients[client, filter_] = reader
+        reader = ConsumerReader(verbs, client, subscription, stops, closed)
+        self._clients[key] = reader
         return reader
 
-    def end_stream(self, client: str, filter_: str, why: str) -> None:
-        reader = self._clients.pop((client, filter_), None)
+    def end_stream(self, verbs: Verbs, client: str, filter_: str, why: str) -> None:
+        reader = self._clients.pop((verbs.principal.user, client, filter_), None)
         if reader is not None:
             reader.fail(TakenOver(why))
             reader.close()

@@ -22,7 +22,14 @@ from stafeta.doors.frames.codec import (
     Unsubscribe,
     topics_frame,
 )
-from stafeta.errors import InvalidFrame, InvalidName, NotSubscribed, StafetaError
+from stafeta.errors import (
+    InvalidFrame,
+    InvalidName,
+    NotAuthenticated,
+    NotPermitted,
+    NotSubscribed,
+    StafetaError,
+)
 from stafeta.logs import fields
 from stafeta.names import FRAMES_PREFIX, check_filter, is_filter
 
@@ -56,6 +63,12 @@ class Connection(PushedConnection):
     # --- commands
 
     def data_received(self, data: bytes) -> None:
+        if self._verbs is None:
+            try:
+                _ = self.verbs
+            except NotAuthenticated as error:
+                self._end("the connection is closed: %s", error)
+                return
         self._commands.add(data)
         if self._held or self.transport.is_closing():
             return
@@ -98,11 +111,11 @@ class Connection(PushedConnection):
 
     def _do(self, command: Command) -> bool:
         """Returns whether there is something to be made durable."""
-        broker = self._door.broker
+        verbs = self.verbs
         try:
             match command:
                 case Publish(topic, kind, payload):
-                    broker.publish(topic, payload, kind, self.peer, create=True, keep_last=True)
+                    verbs.publish(topic, payload, kind, self.peer, create=True, keep_last=True)
                 case Subscribe(topic):
                     self._subscribe(topic)
                 case Unsubscribe(topic):
@@ -162,7 +175,14 @@ class Connection(PushedConnection):
         self._door.keep(self._door.loop.create_task(self._send_topics()))
 
     async def _send_topics(self) -> None:
-        names = await self._door.topics()
+        try:
+            names = await self._door.topics(self.verbs)
+        except NotPermitted as error:
+            self._skip(error)
+            names = []
+        except NotAuthenticated as error:
+            self._end("the connection is closed: %s", error)
+            return
         if self.transport.is_closing():
             return
         assert self._commands.serializer is not None

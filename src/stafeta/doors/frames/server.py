@@ -9,7 +9,7 @@ from typing import Final
 
 from stafeta import addresses
 from stafeta.addresses import Address
-from stafeta.broker import Broker
+from stafeta.broker import Gate, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.connection import Connections
 from stafeta.doors.delivery import Encoder
@@ -28,7 +28,7 @@ BACKLOG: Final = 4096  # connections that wait to be accepted
 class FramesDoor:
     def __init__(
         self,
-        broker: Broker,
+        broker: Gate,
         *,
         buffer: int,
         max_connections: int,
@@ -37,7 +37,7 @@ class FramesDoor:
     ) -> None:
         self.broker = broker
         self._certificates = certificates
-        self.connections = Connections(broker, buffer, max_connections, peer_timeout, log)
+        self.connections = Connections(broker, buffer, max_connections, peer_timeout, log, "frames")
         self.numbers = count(1)
         self.cut = 0  # messages that were too large for a frame
         self.loop = asyncio.get_running_loop()
@@ -81,9 +81,9 @@ class FramesDoor:
             self._encoders[serializer.code, key] = found
         return found
 
-    async def topics(self) -> list[str]:
+    async def topics(self, verbs: Verbs) -> list[str]:
         """Those that hold a message, by name. The broker's own are not among them."""
-        found = in_portions(await self.broker.listed("#"))
+        found = in_portions(await verbs.listed("#"))
         return [topic.name async for topic in found if topic.first < topic.visible]
 
     @property

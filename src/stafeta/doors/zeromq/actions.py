@@ -1,4 +1,4 @@
-"""What each request does to the broker."""
+"""What each request does to the verbs."""
 
 import asyncio
 from bisect import bisect_left, bisect_right
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from stafeta import __version__
-from stafeta.broker import Broker, Subscription, Topic, overview
+from stafeta.broker import Subscription, Topic, Verbs
 from stafeta.doors.zeromq.codec import (
     Ack,
     Clients,
@@ -42,39 +42,39 @@ PORTION_SIZE = 64 << 10  # bytes of messages that are looked through together
 LOOKING = Get | Topics | Skip | Wait | Watch | Read | Stats | Clients | Subscriptions
 
 
-def act(broker: Broker, dialect: Dialect, request: Request, source: str) -> bytes:
+def act(verbs: Verbs, dialect: Dialect, request: Request, source: str) -> bytes:
     """Carry out a request that needs no reading; returns the reply for when it is durable."""
     match request:
         case Put(topic, payload, kind, client, counter):
             if client:
                 _check_producer(client)
             if counter is None or not client:
-                offset = broker.publish(topic, payload, kind, source, client)
+                offset = verbs.publish(topic, payload, kind, source, client)
             else:
-                offset = broker.publish_once(topic, payload, client, counter, kind, source)
+                offset = verbs.publish_once(topic, payload, client, counter, kind, source)
             return dialect.stored(offset)
         case PutSequence(topic, payloads, kind, client, sequence, create):
             _check_producer(client)
             return stored_sequence(
-                *broker.publish_sequence(topic, payloads, client, sequence, kind, source, create=create)
+                *verbs.publish_sequence(topic, payloads, client, sequence, kind, source, create=create)
             )
         case Subscribe(client, filter_, mark):
             _check_own(client)
-            subscription = broker.subscribe(client, filter_)
+            subscription = verbs.subscribe(client, filter_)
             # Of what the reply waits for too: the subscription may have it behind it.
-            known = None if mark is None else broker.mark(broker.next_position - 1)
+            known = None if mark is None else verbs.mark(verbs.next_position - 1)
             return dialect.subscribed(subscription.last_done, known)
         case Unsubscribe(client, filter_):
             _check_own(client)
-            broker.unsubscribe(client, filter_)
+            verbs.unsubscribe(client, filter_)
             return dialect.done()
         case Ack(client, filter_, ids, up_to):
-            subscription, one = _aim(broker, client, filter_)
+            subscription, one = _aim(verbs, client, filter_)
             assert one is not None, "acknowledging positions needs reading"
-            broker.ack_all(subscription, one, ranges_of(ids or ()) if up_to is None else [(0, up_to + 1)])
+            verbs.ack_all(subscription, one, ranges_of(ids or ()) if up_to is None else [(0, up_to + 1)])
             return dialect.done()
         case Login():
-            return dialect.logged_in(broker.new_client())
+            return dialect.logged_in(verbs.new_client())
         case _:
             raise AssertionError("it takes time")
 
@@ -85,82 +85,82 @@ def has_many(body: bytes) -> bool:
     return listed and body.count(b",") > PORTION
 
 
-def takes_time(broker: Broker, request: Request) -> bool:
+def takes_time(verbs: Verbs, request: Request) -> bool:
     """True where a request has to read, or is so large that others get their turn while it is carried out. Raises
     `DataLoss` where its client has read another log."""
     if isinstance(request, Put):  # first, since it is most of them
         return False
     if isinstance(request, Subscribe | Get | Ack) and request.mark:
-        broker.check_mark(request.mark)
+        verbs.check_mark(request.mark)
     match request:
         case _ if isinstance(request, LOOKING):
             return True
         case Ack(client, filter_, ids, _):
             # By position: only the log tells which messages those are.
-            return len(ids or ()) > PORTION or _aim(broker, client, filter_)[1] is None
+            return len(ids or ()) > PORTION or _aim(verbs, client, filter_)[1] is None
         case PutSequence(_, payloads):
             return len(payloads) > PORTION
     return False
 
 
 async def act_in_portions(
-    broker: Broker, watchers: Watchers, dialect: Dialect, request: Request, source: str, size: int
+    verbs: Verbs, watchers: Watchers, dialect: Dialect, request: Request, source: str, size: int
 ) -> bytes:
     """Carry out a request that takes time; returns the reply when what it did is durable."""
     size = min(size, MAX_SIZE)
     if isinstance(request, PutSequence):
-        return await _put_in_portions(broker, request, source)
+        return await _put_in_portions(verbs, request, source)
     if isinstance(request, Ack):
-        subscription, one = _aim(broker, request.client, request.filter)
+        subscription, one = _aim(verbs, request.client, request.filter)
         if one is None:
-            await _ack_positions(broker, subscription, request)
+            await _ack_positions(verbs, subscription, request)
         else:
-            await _ack_in_portions(broker, subscription, one, request.ids or ())
+            await _ack_in_portions(verbs, subscription, one, request.ids or ())
         return dialect.done()
     if isinstance(request, Topics):
-        found = await broker.listed(*request)
-        lines = [TopicLine(t.name, t.first, t.visible, broker.subscribed_to(t)) for t in found]
+        found = await verbs.listed(*request)
+        lines = [TopicLine(t.name, t.first, t.visible, verbs.subscribed_to(t)) for t in found]
         return listed("topics", lines)
     if isinstance(request, Stats):
-        return stats({"version": __version__, **overview.stats(broker)._asdict()})
+        return stats({"version": __version__, **verbs.stats()})
     if isinstance(request, Clients):
-        return listed("clients", await overview.clients(broker, *request))
+        return listed("clients", await verbs.client_lines(*request))
     if isinstance(request, Subscriptions):
-        return listed("subscriptions", await overview.subscriptions(broker, *request))
+        return listed("subscriptions", await verbs.subscription_lines(*request))
     if isinstance(request, Watch):
-        return watched(await watchers.ask(request, size))
+        return watched(await watchers.ask(verbs, request, size))
     if isinstance(request, Wait):
-        return ready(await _ready(broker, request))
+        return ready(await _ready(verbs, request))
     if isinstance(request, Read):
         return dialect.messages(
-            Get("", request.topic, limit=request.limit), await _read(broker, request, size), size
+            Get("", request.topic, limit=request.limit), await _read(verbs, request, size), size
         )
     if isinstance(request, Skip):
-        await broker.skip(request.topic, request.first, request.last + 1)
+        await verbs.skip(request.topic, request.first, request.last + 1)
         return dialect.done()
     assert isinstance(request, Get)
-    fetched = await (_wait if request.wait else _deliver)(broker, request, size)
+    fetched = await (_wait if request.wait else _deliver)(verbs, request, size)
     if request.mark is not None:
-        fetched = fetched._replace(mark=broker.mark(broker.visible_position - 1))
+        fetched = fetched._replace(mark=verbs.mark(verbs.visible_position - 1))
     return dialect.messages(request, fetched, size)
 
 
 class Portions:
     """A large request that is carried out a portion at a time, each in the group that is open then."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
         self._commits: list[asyncio.Future[None]] = []
 
     async def others_turn(self) -> None:
         """Call after each portion. Raises why one could not be stored.
 
         Whatever joins a group waits for all of it: what is large does not let one grow beyond a few milliseconds."""
-        broker = self._broker
-        commit = broker.commit()
+        verbs = self._verbs
+        commit = verbs.commit()
         if not self._commits or self._commits[-1] is not commit:
             self._commits.append(commit)
-        if broker.group.size > GROUP:
+        if verbs.group.size > GROUP:
             await asyncio.wait([commit])
         else:
             await asyncio.sleep(0)
@@ -174,20 +174,20 @@ class Portions:
             commit.result()
 
 
-async def _put_in_portions(broker: Broker, request: PutSequence, source: str) -> bytes:
+async def _put_in_portions(verbs: Verbs, request: PutSequence, source: str) -> bytes:
     topic, payloads, kind, client, sequence, create = request
     _check_producer(client)
-    broker.check_lengths(payloads)
-    portions = Portions(broker)
+    verbs.check_lengths(payloads)
+    portions = Portions(verbs)
     first = last = 0
     for at in range(0, len(payloads), PORTION):
         portion = payloads[at : at + PORTION]
         try:
-            begin, last = broker.publish_sequence(
+            begin, last = verbs.publish_sequence(
                 topic, portion, client, sequence + at, kind, source, create=create
             )
         except StafetaError as error:
-            expected = broker.next_sequence(topic, client)
+            expected = verbs.next_sequence(topic, client)
             if expected <= sequence or isinstance(error, OutOfSequence):
                 raise
             # What comes before it is stored, or will be: whoever took this for a plain no would use its numbers again.
@@ -199,13 +199,13 @@ async def _put_in_portions(broker: Broker, request: PutSequence, source: str) ->
 
 
 async def _ack_in_portions(
-    broker: Broker, subscription: Subscription, topic: Topic, ids: Sequence[int]
+    verbs: Verbs, subscription: Subscription, topic: Topic, ids: Sequence[int]
 ) -> None:
     ranges = await asyncio.to_thread(ranges_of, ids)
-    broker.check_offset(topic, ranges[-1][1] - 1)
-    portions = Portions(broker)
+    verbs.check_offset(topic, ranges[-1][1] - 1)
+    portions = Portions(verbs)
     for at in range(0, len(ranges), PORTION):
-        broker.ack_all(subscription, topic, ranges[at : at + PORTION])
+        verbs.ack_all(subscription, topic, ranges[at : at + PORTION])
         await portions.others_turn()
     await portions.durable()
 
@@ -221,44 +221,44 @@ def _check_own(client: str) -> None:
         raise InvalidClient(f"The client id {client!r:.80} is a client's of another door; choose another.")
 
 
-def _aim(broker: Broker, client: str, filter_: str) -> tuple[Subscription, Topic | None]:
+def _aim(verbs: Verbs, client: str, filter_: str) -> tuple[Subscription, Topic | None]:
     """The subscription, and the one topic that is meant, or None for all that a filter matches."""
     _check_own(client)
-    subscription = broker.subscription(client, filter_)
+    subscription = verbs.subscription(client, filter_)
     if subscription.wildcard and filter_ == subscription.filter:
         return subscription, None
-    return subscription, broker.topic(filter_)
+    return subscription, verbs.topic(filter_)
 
 
-async def _deliver(broker: Broker, request: Get, size: int) -> FetchResult:
-    subscription, topic = _aim(broker, request.client, request.filter)
+async def _deliver(verbs: Verbs, request: Get, size: int) -> FetchResult:
+    subscription, topic = _aim(verbs, request.client, request.filter)
     after = request.after
     if topic is None:
         if after is not None:
-            await _ack_positions(broker, subscription, Ack(request.client, request.filter, None, after))
-        batches = await broker.fetch(subscription, None, size, in_turn=after is not None)
+            await _ack_positions(verbs, subscription, Ack(request.client, request.filter, None, after))
+        batches = await verbs.fetch(subscription, None, size, in_turn=after is not None)
         return FetchResult(batches, by_position=True)
     if after is None:
-        return FetchResult(await broker.fetch(subscription, [topic], size), by_position=False)
-    broker.check_offset(topic, after)
-    broker.ack(subscription, topic, 0, after + 1)
-    broker.commit()
+        return FetchResult(await verbs.fetch(subscription, [topic], size), by_position=False)
+    verbs.check_offset(topic, after)
+    verbs.ack(subscription, topic, 0, after + 1)
+    verbs.commit()
     if request.limit is not None:
-        return FetchResult(await broker.fetch(subscription, [topic], size), by_position=False)
+        return FetchResult(await verbs.fetch(subscription, [topic], size), by_position=False)
     # Whoever says n has n, whatever was acknowledged in its name since.
-    batches = await broker.read(topic, after + 1, 1)
+    batches = await verbs.read(topic, after + 1, 1)
     return FetchResult([batch.cut(batch.base, batch.base + 1) for batch in batches[:1]], by_position=False)
 
 
-async def _read(broker: Broker, request: Read, size: int) -> FetchResult:
-    topic = broker.topic(request.topic)
+async def _read(verbs: Verbs, request: Read, size: int) -> FetchResult:
+    topic = verbs.topic(request.topic)
     start = request.start or topic.visible - request.last
-    return FetchResult(await broker.read(topic, max(start, topic.first), size), by_position=False)
+    return FetchResult(await verbs.read(topic, max(start, topic.first), size), by_position=False)
 
 
-async def _ready(broker: Broker, request: Wait) -> list[str]:
+async def _ready(verbs: Verbs, request: Wait) -> list[str]:
     """The filters that have something for the client, as soon as there are any."""
-    aims = {filter_: _aim(broker, request.client, filter_) for filter_ in request.filters}
+    aims = {filter_: _aim(verbs, request.client, filter_) for filter_ in request.filters}
     wakeup = asyncio.Event()
 
     def wake(topic: Topic) -> None:
@@ -268,11 +268,11 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
         return [
             filter_
             for filter_, (subscription, one) in aims.items()
-            if await broker.has_pending(subscription, one)
+            if await verbs.has_pending(subscription, one)
         ]
 
     for subscription, _ in aims.values():
-        broker.watch(subscription, wake)
+        verbs.watch(subscription, wake)
     try:
         async with asyncio.timeout(request.wait or None):
             while not (filters := await found()) and request.wait:
@@ -283,53 +283,53 @@ async def _ready(broker: Broker, request: Wait) -> list[str]:
         return []
     finally:
         for subscription, _ in aims.values():
-            broker.unwatch(subscription, wake)
+            verbs.unwatch(subscription, wake)
 
 
-async def _wait(broker: Broker, request: Get, size: int) -> FetchResult:
+async def _wait(verbs: Verbs, request: Get, size: int) -> FetchResult:
     """Until there is something to deliver, or the time is over."""
-    subscription, _ = _aim(broker, request.client, request.filter)
+    subscription, _ = _aim(verbs, request.client, request.filter)
     wakeup = asyncio.Event()
 
     def wake(topic: Topic) -> None:
         wakeup.set()
 
-    broker.watch(subscription, wake)  # first: more may come while it is looked for
+    verbs.watch(subscription, wake)  # first: more may come while it is looked for
     try:
-        fetched = await _deliver(broker, request, size)
+        fetched = await _deliver(verbs, request, size)
         async with asyncio.timeout(request.wait):
             while not fetched.batches:
                 await wakeup.wait()
                 wakeup.clear()
-                fetched = await _deliver(broker, request, size)
+                fetched = await _deliver(verbs, request, size)
         return fetched
     except TimeoutError:
         return FetchResult([], False)
     finally:
-        broker.unwatch(subscription, wake)
+        verbs.unwatch(subscription, wake)
 
 
-async def _ack_positions(broker: Broker, subscription: Subscription, request: Ack) -> None:
+async def _ack_positions(verbs: Verbs, subscription: Subscription, request: Ack) -> None:
     """Acknowledge messages of a filter by their positions, single ones or all up to one."""
     wanted = sorted(set(request.ids or ()))
     last = wanted[-1] if wanted else 0
     if request.up_to is not None:
         last = request.up_to
-    if last >= broker.next_position:
-        raise NoSuchOffset(f"No message has the position {last} yet; the last is {broker.next_position - 1}.")
-    portions = Portions(broker)
-    async for topic, floor in broker.unacknowledged(subscription):
+    if last >= verbs.next_position:
+        raise NoSuchOffset(f"No message has the position {last} yet; the last is {verbs.next_position - 1}.")
+    portions = Portions(verbs)
+    async for topic, floor in verbs.unacknowledged(subscription):
         if request.up_to is not None:
-            end = await broker.offset_at(topic, last + 1, floor)
-            broker.ack(subscription, topic, 0, end)
+            end = await verbs.offset_at(topic, last + 1, floor)
+            verbs.ack(subscription, topic, 0, end)
             await portions.others_turn()
         else:
-            await _ack_single_positions(broker, subscription, topic, floor, wanted, portions)
+            await _ack_single_positions(verbs, subscription, topic, floor, wanted, portions)
     await portions.durable()
 
 
 async def _ack_single_positions(
-    broker: Broker,
+    verbs: Verbs,
     subscription: Subscription,
     topic: Topic,
     offset: int,
@@ -339,9 +339,9 @@ async def _ack_single_positions(
     """From wanted position to wanted position: near ones are read together, what lies between others is not."""
     at = 0
     while at < len(wanted):
-        offset = await broker.offset_at(topic, wanted[at], offset)
+        offset = await verbs.offset_at(topic, wanted[at], offset)
         try:
-            batches = await broker.read(topic, offset, PORTION_SIZE, min(offset + PORTION, topic.visible))
+            batches = await verbs.read(topic, offset, PORTION_SIZE, min(offset + PORTION, topic.visible))
         except StoreDamaged as error:
             offset = error.stop
             continue
@@ -350,7 +350,7 @@ async def _ack_single_positions(
         found: list[int] = []
         for batch in batches:
             found += [o for o, position in enumerate(batch.positions, batch.base) if _has(wanted, position)]
-        broker.ack_all(subscription, topic, ranges_of(found))
+        verbs.ack_all(subscription, topic, ranges_of(found))
         offset = batches[-1].end
         at = bisect_right(wanted, batches[-1].last_position)
         await portions.others_turn()

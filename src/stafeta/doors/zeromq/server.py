@@ -22,12 +22,12 @@ from zmq.backend import Socket as RawSocket
 
 from stafeta import addresses
 from stafeta.addresses import Address
-from stafeta.broker import DOOR_SHARE, Broker
+from stafeta.broker import DOOR_SHARE, Gate, Verbs
 from stafeta.curve import KeyPair
 from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
-from stafeta.doors.zeromq.curve import Admit, Curve
+from stafeta.doors.zeromq.curve import Curve
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
@@ -35,12 +35,14 @@ from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import ConfigError, StafetaError, StoreError
 from stafeta.logs import announce, fields
+from stafeta.security import ANYONE
 
 log = logging.getLogger("stafeta.zeromq")
 
 PORTION = 2000  # requests taken from the socket before others get their turn, unless they are large
 RETRY = 0.002  # seconds until a connection that took no more is tried again
 MAX_REMEMBERED = 10_000  # addresses remembered
+MAX_KEYS = 100_000  # connections whose keys are remembered
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
@@ -77,7 +79,7 @@ class Turn:
 class ZeroMQDoor:
     def __init__(
         self,
-        broker: Broker,
+        broker: Gate,
         *,
         max_frame: int,
         get_reply: int,
@@ -86,9 +88,8 @@ class ZeroMQDoor:
         peer_timeout: float,
         handshake_timeout: float = 10.0,
         keys: KeyPair | None = None,
-        admit: Admit = lambda key, address: None,
     ) -> None:
-        """With keys it takes nothing but CURVE, of those whom `admit` does not refuse."""
+        """With keys it takes nothing but CURVE, of users whose keys are known, where there are users."""
         self._broker = broker
         self._get_reply = get_reply
         self._max_backlog = max_backlog
@@ -104,7 +105,7 @@ class ZeroMQDoor:
             self._socket.set(getattr(zmq, option.replace("KEEP", "KEEPALIVE_")), value)
         self._socket.tcp_maxrt = milliseconds(peer_timeout)  # which is TCP_USER_TIMEOUT
         self._socket.handshake_ivl = milliseconds(handshake_timeout)
-        self._curve = None if keys is None else Curve(self._context, keys, admit, log)
+        self._curve = None if keys is None else Curve(self._context, keys, self._admit, log)
         if self._curve is not None:
             self._curve.secure(self._socket)
         self._socket.rcvhwm = RECEIVED
@@ -125,7 +126,13 @@ class ZeroMQDoor:
             else ", or the connection has a name of its own, which it may not have with CURVE"
         )
         self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
-        self._watchers = Watchers(broker)
+        self._watchers = Watchers()
+        self._verbs: Verbs | None = None  # everybody's, where no users are configured
+        self._keys_of: dict[bytes, str] = {}  # public ones, by connection, with CURVE
+        self._verbs_of: dict[tuple[str, str | None], Verbs] = {}  # by address and key, where they are
+        if not broker.security.configured:
+            self._verbs = broker.for_principal(ANYONE)
+        broker.security.on_change(self._verbs_of.clear)
         self._draining = False
         self._resting = False  # until the next group
         self._closed = False
@@ -223,6 +230,10 @@ class ZeroMQDoor:
             # Another key's connection could come to have the same one, and with it what is still to be answered.
             return connection
         try:
+            if self._curve is not None:
+                if len(self._keys_of) >= MAX_KEYS:
+                    del self._keys_of[next(iter(self._keys_of))]
+                self._keys_of[connection] = str(delimiter.get("User-Id"))
             self._sources[connection] = addresses.unmapped(str(delimiter.get("Peer-Address")))
         except zmq.ZMQError:
             self._sources[connection] = ""
@@ -246,10 +257,11 @@ class ZeroMQDoor:
             return
         try:
             request = dialect.read(body)
-            if actions.takes_time(self._broker, request):
+            verbs = self._verbs or self._identify(connection)
+            if actions.takes_time(verbs, request):
                 self._take_time(turn, connection, dialect, request)
                 return
-            reply = actions.act(self._broker, dialect, request, self._sources.get(connection, ""))
+            reply = actions.act(verbs, dialect, request, self._sources.get(connection, ""))
         except StafetaError as error:
             turn.replies.append((connection, dialect.error(request, error), None, None))
         except Exception as error:  # noqa: BLE001 - the other requests of the turn must not suffer for it
@@ -257,6 +269,22 @@ class ZeroMQDoor:
         else:
             turn.replies.append((connection, reply, dialect, request))
         turn.connections.add(connection)
+
+    def _identify(self, connection: bytes) -> Verbs:
+        """What a connection's user may do: that of its key, or without CURVE the door's own. Raises `NotAuthenticated`
+        where there is none."""
+        address = self._sources.get(connection, "")
+        key = None if self._curve is None else self._keys_of.get(connection, "")
+        verbs = self._verbs_of.get((address, key))
+        if verbs is None:
+            principal = self._broker.security.identify(door="zeromq", address=address, curve_key=key)
+            if len(self._verbs_of) >= MAX_REMEMBERED:
+                self._verbs_of.clear()
+            verbs = self._verbs_of[address, key] = self._broker.for_principal(principal)
+        return verbs
+
+    def _admit(self, key: str, address: str) -> None:
+        self._broker.security.identify(door="zeromq", address=address, curve_key=key)
 
     def _finish(self, turn: Turn) -> None:
         if turn.replies:
@@ -304,10 +332,10 @@ class ZeroMQDoor:
             if isinstance(request, bytes):
                 async with self._large:
                     parsed = await asyncio.to_thread(dialect.read, request)
-                    reply = await self._carry_out(dialect, parsed, source)
+                    reply = await self._carry_out(connection, dialect, parsed, source)
             else:
                 parsed = request
-                reply = await self._carry_out(dialect, parsed, source)
+                reply = await self._carry_out(connection, dialect, parsed, source)
         except StafetaError as error:
             reply = dialect.error(parsed, error)
             if isinstance(error, StoreError):
@@ -322,12 +350,13 @@ class ZeroMQDoor:
         self._resume(connection)
         self._look_again()
 
-    async def _carry_out(self, dialect: Dialect, request: Request, source: str) -> bytes:
-        if actions.takes_time(self._broker, request):
+    async def _carry_out(self, connection: bytes, dialect: Dialect, request: Request, source: str) -> bytes:
+        verbs = self._verbs or self._identify(connection)
+        if actions.takes_time(verbs, request):
             return await actions.act_in_portions(
-                self._broker, self._watchers, dialect, request, source, self._get_reply
+                verbs, self._watchers, dialect, request, source, self._get_reply
             )
-        reply = actions.act(self._broker, dialect, request, source)
+        reply = actions.act(verbs, dialect, request, source)
         await asyncio.shield(self._broker.commit())
         return reply
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from stafeta.broker import Broker
+from stafeta.broker import Verbs
 from stafeta.doors.zeromq.codec import Watch
 from stafeta.errors import Lagging, StoreError
 from stafeta.message import Batch
@@ -21,9 +21,9 @@ OVERHEAD = 100  # bytes that a message takes in a reply beside its payload, roug
 
 
 class Watcher:
-    def __init__(self, broker: Broker, client: str) -> None:
+    def __init__(self, verbs: Verbs, client: str) -> None:
         self.wakeup = asyncio.Event()
-        self.consumer = broker.consumer(client, self.wakeup.set)
+        self.consumer = verbs.consumer(client, self.wakeup.set)
         self.filters: set[str] = set()
         self.asking = 0
         self.asked = 0.0
@@ -67,22 +67,23 @@ class Watcher:
 class Watchers:
     """Those of one door."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._watchers: dict[str, Watcher] = {}
+        self._watchers: dict[tuple[str, str], Watcher] = {}  # by user and client
         self._timer: asyncio.TimerHandle | None = None
 
-    async def ask(self, request: Watch, size: int) -> list[Batch]:
+    async def ask(self, verbs: Verbs, request: Watch, size: int) -> list[Batch]:
         """What there is for a client, which is made a watcher where it is none."""
+        verbs.check_alive()
         name = WATCH_PREFIX + request.client
+        key = verbs.principal.user, name
         if not request.filters:
-            self._end(name)
+            self._end(key)
             return []
         check_client(name)
-        watcher = self._watchers.get(name)
+        watcher = self._watchers.get(key)
         if watcher is None:
-            watcher = self._watchers[name] = Watcher(self._broker, name)
+            watcher = self._watchers[key] = Watcher(verbs, name)
             if self._timer is None:
                 self._timer = self._loop.call_later(SWEEP, self._sweep)
         watcher.asking += 1
@@ -90,37 +91,37 @@ class Watchers:
             known = len(watcher.filters)
             watcher.subscribe(request.filters)
             if len(watcher.filters) > known:
-                await self._durable(name)
+                await self._durable(verbs, key)
             return await watcher.next(size, request.wait)
         except Lagging:
-            self._end(name)
+            self._end(key)
             raise
         finally:
             watcher.asking -= 1
             watcher.asked = self._loop.time()
 
-    async def _durable(self, name: str) -> None:
+    async def _durable(self, verbs: Verbs, key: tuple[str, str]) -> None:
         try:
-            await asyncio.shield(self._broker.commit())
+            await asyncio.shield(verbs.commit())
         except StoreError:
-            self._end(name)  # its subscriptions were undone: it begins anew when it asks again
+            self._end(key)  # its subscriptions were undone: it begins anew when it asks again
             raise
 
     def _sweep(self) -> None:
-        for name, watcher in list(self._watchers.items()):
+        for key, watcher in list(self._watchers.items()):
             watcher.end_if_lagging()
             if not watcher.asking and self._loop.time() - watcher.asked > IDLE:
-                self._end(name)
+                self._end(key)
         self._timer = self._loop.call_later(SWEEP, self._sweep) if self._watchers else None
 
     def close(self) -> None:
         """End all of them."""
         if self._timer is not None:
             self._timer.cancel()
-        for name in list(self._watchers):
-            self._end(name)
+        for key in list(self._watchers):
+            self._end(key)
 
-    def _end(self, name: str) -> None:
-        watcher = self._watchers.pop(name, None)
+    def _end(self, key: tuple[str, str]) -> None:
+        watcher = self._watchers.pop(key, None)
         if watcher is not None:
             watcher.consumer.close()
