@@ -48,8 +48,12 @@ class connect_async:  # noqa: N801 - it is called as a function is
         timeout: float = 30.0,
         token: str | None = None,
         tls: Tls | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
-        self._connection = AsyncConnection(address, timeout=timeout, token=token, tls=tls)
+        self._connection = AsyncConnection(
+            address, timeout=timeout, token=token, tls=tls, user=user, password=password
+        )
 
     def __await__(self) -> Generator[Any, None, "AsyncConnection"]:
         return self._connected().__await__()
@@ -86,8 +90,10 @@ class AsyncConnection(AsyncFinishing):
         timeout: float = 30.0,
         token: str | None = None,
         tls: Tls | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
-        self._sync = Connection(address, timeout=timeout, token=token, tls=tls)
+        self._sync = Connection(address, timeout=timeout, token=token, tls=tls, user=user, password=password)
         self._handed: set[Future[Any]] = set()  # on its way to the thread that sends
 
     @property

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta import addresses, errors
+from stafeta import addresses, credentials, errors
 from stafeta.backoff import Backoff
 from stafeta.clients import forks
 from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
@@ -84,7 +84,6 @@ _UNTRUSTED = (
     ),
 )
 _T = TypeVar("_T")
-_TOKEN: Final = re.compile(r"[!-~]+")
 _numbers = count(1)
 
 log = logging.getLogger("stafeta.client")
@@ -99,13 +98,22 @@ class Pauses(Backoff):
 
 class Channel:
     def __init__(
-        self, address: str, timeout: float, token: str | None = None, tls: Tls | None = None
+        self,
+        address: str,
+        timeout: float,
+        token: str | None = None,
+        tls: Tls | None = None,
+        *,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
-        self.address = addresses.read_flight(address, token=token is not None, tls=tls is not None)
+        header = credentials.login(user, password, token).header
+        self.address = addresses.read_flight(address, token=header is not None, tls=tls is not None)
         self.timeout = _positive(timeout)
-        self._tls = (tls or Tls()).grpc_options() if self.address.startswith("grpc+tls:") else {}
+        secure = self.address.startswith("grpc+tls:")
+        self._tls = (tls or credentials.tls() or Tls()).grpc_options() if secure else {}
         # Arrow takes bytes only, its types know text only.
-        self._headers: Any = [] if token is None else [(b"authorization", b"Bearer " + _printable(token))]
+        self._headers: Any = [] if header is None else [(b"authorization", header)]
         self._trusted = False
         self.closed = threading.Event()
         self._client: flight.FlightClient | None = None
@@ -257,14 +265,6 @@ def spawn(function: Callable[..., _T], *arguments: object) -> "Future[_T]":
 
     threading.Thread(target=run, name=f"stafeta-{next(_numbers)}", daemon=True).start()
     return future
-
-
-def _printable(token: str) -> bytes:
-    if not _TOKEN.fullmatch(token):
-        raise ConfigError(
-            "A token is of visible ASCII characters, without spaces or line breaks; this one is not."
-        )
-    return token.encode()
 
 
 def _positive(timeout: float) -> float:

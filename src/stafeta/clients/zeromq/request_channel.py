@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import zmq
 
+from stafeta import credentials
 from stafeta.addresses import Address, read
 from stafeta.errors import ConfigError, NoReply, NotAuthenticated
 
@@ -76,7 +77,7 @@ class RequestChannel:
         self.timeout = timeout
         self._retries = retries
         self._backoff = backoff
-        self._curve = curve
+        self._curve = curve or credentials.curve()
         self._waiting: deque[Request] = deque()
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
