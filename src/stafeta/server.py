@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
+from ipaddress import ip_network
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -22,7 +23,9 @@ from stafeta.broker import Broker, Retention
 from stafeta.config import Config, Keep, TopicRule
 from stafeta.config.options import TLS_DOORS
 from stafeta.curve import read_pair
+from stafeta.doors.devices.receiver import Guard
 from stafeta.doors.devices.server import DevicesDoor
+from stafeta.doors.devices.signing import read_key
 from stafeta.doors.frames.server import FramesDoor
 from stafeta.doors.tls import Certificates, TlsFiles
 from stafeta.doors.zeromq.server import ZeroMQDoor
@@ -144,6 +147,7 @@ async def _open_doors(
             takeover=config.devices.takeover,
             observer=observer,
             certificates=certificates.get("devices"),
+            guard=_guard(config),
         )
         closing.push_async_callback(devices.close)
         for address, sockets in zip_longest(config.addresses(config.devices.listen), bound):
@@ -209,6 +213,14 @@ def _certificates(config: Config) -> dict[str, Certificates]:
         for door in TLS_DOORS
         if (files := _tls_files(config, door)) is not None and getattr(config, door).listen
     }
+
+
+def _guard(config: Config) -> Guard | None:
+    options = config.devices
+    if not options.udp_networks and not options.udp_key:
+        return None
+    networks = [ip_network(one) for one in options.udp_networks]
+    return Guard(networks, read_key(options.udp_key) if options.udp_key else None)
 
 
 def _tls_files(config: Config, door: str) -> TlsFiles | None:

@@ -8,6 +8,7 @@ with Subscriber("C1", "127.0.0.1", 12345) as subscriber:
 
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from stafeta.addresses import Address, without_brackets
 from stafeta.clients.closing import Closing
 from stafeta.doors.devices.codec import Deliveries, ReceivedMessage, identify, subscribe, unsubscribe
 from stafeta.doors.devices.readings import READERS, write
+from stafeta.doors.devices.signing import sign
 from stafeta.errors import InvalidMessage, NoReply
 from stafeta.message import Kind
 
@@ -116,8 +118,12 @@ class Subscriber(Closing):
 class Publisher(Closing):
     """Sends readings. UDP has no acknowledgement: nobody says whether one has arrived."""
 
-    def __init__(self, host: str, port: int = 12345) -> None:
-        """Raises `NoReply` where the host is not known."""
+    def __init__(self, host: str, port: int = 12345, *, key: bytes | None = None, sender: int = 0) -> None:
+        """With a key datagrams are signed, as those of this sender: each has a number of its own. Raises `NoReply`
+        where the host is not known."""
+        self._key = key
+        self._sender = sender
+        self._last = 0
         try:
             found = socket.getaddrinfo(without_brackets(host), port, type=socket.SOCK_DGRAM)
             # IPv4 first: subscribers are told the address of the publisher, and have room for no other.
@@ -133,6 +139,9 @@ class Publisher(Closing):
 
     def send(self, datagram: bytes) -> None:
         """Sends what `readings.write` made."""
+        if self._key is not None:
+            self._last = max(self._last + 1, time.time_ns() // 1000)
+            datagram = sign(datagram, self._key, self._sender, self._last)
         try:
             self._socket.sendto(datagram, self._address)
         except OSError as error:

@@ -55,6 +55,8 @@ class Devices:
     buffer: int = option(256 << 10, forms.size(4 << 10))
     receive_buffer: int = option(32 << 20, forms.size(4 << 10))
     takeover: bool = option(False, forms.flag())
+    udp_networks: tuple[str, ...] = option((), forms.networks())
+    udp_key: str = option("", forms.text("the path of a key", empty=True))
     tls_cert: str = option("", _PEM)
     tls_key: str = option("", _PEM)
     tls_client_ca: str = option("", _PEM)
