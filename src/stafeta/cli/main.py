@@ -66,6 +66,7 @@ _GROUPS = {
     "upkeep": ("check", "skip"),
     "users": ("user", "token", "role"),
     "keys": ("keys",),
+    "init": ("init",),
     "devices": ("devices",),
     "bench": ("bench",),
     "spark": ("spark",),
