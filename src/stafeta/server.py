@@ -29,9 +29,11 @@ from stafeta.doors.devices.signing import read_key
 from stafeta.doors.frames.server import FramesDoor
 from stafeta.doors.tls import Certificates, TlsFiles
 from stafeta.doors.zeromq.server import ZeroMQDoor
-from stafeta.errors import ConfigError
+from stafeta.errors import ConfigError, StafetaError
 from stafeta.names import matcher
 from stafeta.security import Security, Users
+from stafeta.security.audit import TOPIC as AUDIT_TOPIC
+from stafeta.security.audit import Audit
 from stafeta.security.security import used_path
 from stafeta.store.sqlite import SqliteStore
 
@@ -52,7 +54,12 @@ GC_INTERVAL = 60.0
 OWN_FILES = 256  # that are not for the connections of a door
 
 # Where no configured rule says otherwise: nobody subscribes to the pipeline's reports, and its status is the last ones.
-OWN_RULES = (TopicRule("$sys/pipeline/#", Keep(messages=100)),)
+OWN_RULES = (
+    TopicRule("$sys/pipeline/#", Keep(messages=100)),
+    TopicRule(AUDIT_TOPIC, Keep(messages=10_000)),
+)
+
+TOKEN_USE = 60.0  # seconds between two times that it is written when tokens were used
 
 
 def run(
@@ -95,6 +102,9 @@ async def _serve(
     async with contextlib.AsyncExitStack() as closing:
         closing.push_async_callback(broker.close)
         closing.callback(security.close)
+        if security.configured:
+            security.observer = _audit(config, broker).record
+            _save_token_use(loop, security)
         security.start()
         certificates = _certificates(config)
         loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, config.security.users, certificates)
@@ -250,6 +260,24 @@ def _security(config: Config) -> Security:
         return Security()
     path = Path(options.users)
     return Security(Users.load(path), options.filters, used_path(path))
+
+
+def _audit(config: Config, broker: Broker) -> Audit:
+    def publish(event: bytes) -> None:
+        try:
+            broker.publish_own(AUDIT_TOPIC, event)
+        except StafetaError as error:  # there is no room, or the broker is being closed
+            log.warning("an event is not published: %s", error)
+            return
+        broker.commit().add_done_callback(lambda commit: commit.exception())
+
+    path = Path(config.security.audit) if config.security.audit else None
+    return Audit(publish, path, config.security.audit_size)
+
+
+def _save_token_use(loop: asyncio.AbstractEventLoop, security: Security) -> None:
+    security.save_use()
+    loop.call_later(TOKEN_USE, _save_token_use, loop, security)
 
 
 def _reload(

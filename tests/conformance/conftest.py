@@ -5,10 +5,16 @@ from zlib import crc32
 
 import pytest
 
+from stafeta.security import User, Users
+from stafeta.security.rules import Rule
+from stafeta.security.users import save
 from tests.brokers import IPV6, BrokerProcess, Doors
+from tests.conformance.devices import PROBES
 from tests.conformance.dialects import Connect, Dialect, Stranger, new_name
 from tests.conformance.every import DOORS
 
+# Just what the tests do: they all have topics of their own below this, and devices those that they wait for.
+ALLOWED = tuple(Rule.read(f"publish,consume {filter_}") for filter_ in ("/conformance/#", f"{PROBES}+"))
 HOSTS = ("127.0.0.1", "::1") if IPV6 else ("127.0.0.1",)
 _numbers = count(1)
 
@@ -17,7 +23,9 @@ _numbers = count(1)
 def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker of all tests that do it no harm, with every door open, on IPv4 and on IPv6."""
     data = tmp_path_factory.mktemp("conformance") / "data"
-    options = ("--set", "durability=os", "--set", "log_level=debug")
+    users = data.with_name("users.toml")
+    save(users, Users({"stranger": User(allow=ALLOWED)}, doors=dict.fromkeys(("zeromq", *DOORS), "stranger")))
+    options = ("--set", "durability=os", "--set", "log_level=debug", "--users", str(users))
     with BrokerProcess(data, *options, doors=DOORS, hosts=HOSTS) as process:
         yield process
         assert "Traceback" not in process.stderr

@@ -89,6 +89,7 @@ class Broker:
         publisher = Publisher(self.commits, registry, self.producers, self.clock)
         self.publish = publisher.publish
         self.publish_all = publisher.publish_all
+        self.publish_own = publisher.publish_own
         self.publish_once = publisher.publish_once
         self.publish_sequence = publisher.publish_sequence
         self.append = publisher.append

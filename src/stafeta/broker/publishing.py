@@ -61,6 +61,16 @@ class Publisher:
         topic.next = offset + 1
         return offset
 
+    def publish_own(self, name: str, payload: bytes) -> None:
+        """Append one message to a topic of the broker's own, which is made where there is none."""
+        topic = self._registry.topic_for(name, create=True)
+        commits = self._commits
+        row = (commits.position, self._now(), "", "", Kind.JSON, None, payload)
+        commits.pending.append_to(topic).append(row)
+        commits.pending.size += len(payload) + 64
+        commits.position += 1
+        topic.next += 1
+
     def publish_all(self, messages: Iterable[tuple[str, int, bytes, str]]) -> int:
         """Append messages that come together, each a topic's name, kind, payload and source; returns how many were left
         out because their topic does not exist. The caller has checked their sizes."""

@@ -93,6 +93,8 @@ class Security:
         "", forms.text("the path of a file", empty=True), Flag("FILE", "users and what they may do")
     )
     filters: str = option("cut", forms.choice("cut", "refuse"))  # those that reach further than is allowed
+    audit: str = option("", forms.text("the path of a file", empty=True))  # who did what; "": no file
+    audit_size: int = option(64 << 20, forms.size(1 << 10))  # bytes of it, before it begins anew
 
 
 @dataclass(frozen=True, slots=True)

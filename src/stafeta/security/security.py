@@ -73,7 +73,13 @@ class Security:
 
     def replace(self, users: Users | None) -> None:
         """Take over what a file says now. Whoever may no longer do what he is doing is stopped."""
+        before = self.users
         self._take(users)
+        for what in ("users", "roles", "tokens", "doors"):
+            old, new = getattr(before, what), getattr(self.users, what)
+            for name in sorted(name for name in {*old, *new} if old.get(name) != new.get(name)):
+                change = "added" if name not in old else "removed" if name not in new else "changed"
+                self.observer("users changed", what=f"{what.removesuffix('s')} {name} {change}")
         self._changed()
 
     def _changed(self) -> None:
