@@ -31,7 +31,32 @@ def stafeta(
 def test_it_prints_the_defaults_as_toml() -> None:
     done = stafeta("serve", "--check")
     assert (done.returncode, done.stderr) == (exits.OK, "")
-    assert done.stdout == Config().to_toml()
+    configuration, table = done.stdout.split("\n# DOOR", 1)
+    assert configuration == Config().to_toml()
+    rows = [line.split() for line in table.splitlines()[1:]]
+    assert rows[0] == ["#", "zeromq", "127.0.0.1:9001", "no", "anyone", "everything"]
+    assert [row[1] for row in rows] == ["zeromq", "devices", "frames", "flight"]
+    assert tomllib.loads(done.stdout) == Config().to_plain()
+
+
+def test_it_prints_who_may_come_in_as_whom_and_do_what(tmp_path: Path) -> None:
+    path = tmp_path / "users.toml"
+    path.write_text(
+        '[doors]\ndevices = "sensor"\n[users.sensor]\nallow = ["publish t/#"]\n[users.ann]\n'
+        'roles = ["reader"]\npassword = "$argon2id$x"\n[roles.reader]\nallow = ["consume #"]\ndeny = ["read p/#"]\n'
+    )
+    path.chmod(0o600)
+    done = stafeta("serve", "--check", "--users", str(path), "--host", "0.0.0.0", "--frames", "off")
+    assert (done.returncode, done.stderr) == (exits.OK, "")
+    table = done.stdout.split("\n# DOOR", 1)[1].splitlines()
+    assert table[1].split() == ["#", "zeromq", "0.0.0.0:9001", "no", "nobody"]
+    assert table[2].split("  ")[-1].strip() == "publish t/#"
+    assert "sensor, without credentials" in table[2]
+    assert table[3].split() == ["#", "frames", "off"]
+    assert "ann, by password or token" in table[4]
+    assert "consume #; not read p/#" in table[4]
+    path.chmod(0o640)
+    assert "chmod 600" in stafeta("serve", "--check", "--users", str(path)).stderr
 
 
 def test_flags_win_over_environment_over_file(tmp_path: Path) -> None:

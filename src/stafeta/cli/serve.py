@@ -30,7 +30,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             parser.add_argument(flag, action="store_const", const=True, help=text, dest=flag)
     add_assignments(parser)
     parser.add_argument(
-        "--check", action="store_true", help="print the effective configuration, as TOML, instead of running"
+        "--check",
+        action="store_true",
+        help="print the effective configuration and who may come in instead of running",
     )
     parser.add_argument("--json", action="store_true", help="with --check: print it as JSON")
     parser.set_defaults(run=run)
@@ -69,6 +71,7 @@ def _settings(options: argparse.Namespace) -> "list[Setting]":
 
 def _check(config: "Config", options: argparse.Namespace) -> int:
     from stafeta.cli import exits
+    from stafeta.cli.doors_table import table
     from stafeta.errors import ConfigError
 
     if not options.check:
@@ -79,6 +82,7 @@ def _check(config: "Config", options: argparse.Namespace) -> int:
         print(json.dumps(config.to_plain(), indent=2, ensure_ascii=False))
     else:
         print(config.to_toml(), end="")
+        print("", *(f"# {line}" for line in table(config)), sep="\n")
     return exits.OK
 
 

@@ -111,6 +111,11 @@ class Limits:
     max_gaps: int = option(250_000, forms.count(1))  # ranges acknowledged on a topic beyond what is left out
     max_producers: int = option(1_000_000, forms.count(1))  # remembered, once for each topic they publish to
     max_connections: int = option(15_000, forms.count(1))  # of a door
+    max_address_connections: int = option(15_000, forms.count(1))  # of a door, from one address
+    identify_timeout: float = option(30.0, forms.duration())  # seconds until a connection has said something
+    idle_timeout: float = option(
+        3600.0, forms.duration()
+    )  # seconds of silence, where it subscribes to nothing
     max_user_topics: int = option(100_000, forms.count(1))  # that a user has made since the start
     max_user_subscriptions: int = option(100_000, forms.count(1))
     peer_timeout: float = option(

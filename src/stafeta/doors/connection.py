@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING, Final, cast
 
 from stafeta import addresses
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # After so many seconds of silence a peer is asked whether it is there, so often, before its connection is ended.
 KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+SWEEP: Final = 5.0  # seconds between two looks for connections that are silent
+REPORT: Final = 10.0  # seconds between two log lines that say the same
 CLOSE_TIMEOUT: Final = 0.25  # seconds for connections to take what is on its way when the door closes
 
 
@@ -40,7 +43,15 @@ class Connections:
         self.peer_timeout = peer_timeout
         self.log = log
         self.all: dict[PushedConnection, None] = {}
+        self._by_host: Counter[str] = Counter()
+        self._refused: dict[str, float] = {}  # when the log said why some are refused or ended
         self._full = False
+        self._loop = asyncio.get_running_loop()
+        # Those that have said nothing yet, and since when; and those that were silent when it was last looked.
+        self._silent: dict[PushedConnection, float] = {}
+        self._idle: dict[PushedConnection, None] = {}
+        self._swept = self._loop.time()
+        self._sweep_later()
         broker.security.on_change(self._users_changed)
 
     def _users_changed(self) -> None:
@@ -51,8 +62,19 @@ class Connections:
     def admit(self, connection: "PushedConnection") -> bool:
         """False where there are too many already."""
         self.all[connection] = None
+        connection.host = connection.peer.rpartition(":")[0]
+        self._by_host[connection.host] += 1
+        most = self.broker.limits.max_address_connections
+        if self._by_host[connection.host] > most:
+            self._say(
+                "connections are refused: there are as many from their address as limits.max_address_connections "
+                "allows",
+                peer=connection.peer,
+            )
+            return False
         if len(self.all) <= self.limit:
             self._full = False
+            self._silent[connection] = self._loop.time()
             return True
         if not self._full:  # once for all that come while it is so
             self._full = True
@@ -62,8 +84,58 @@ class Connections:
             )
         return False
 
+    def _say(self, sentence: str, **details: object) -> None:
+        """A warning, but not again and again: strangers cause any number."""
+        now = self._loop.time()
+        if now - self._refused.get(sentence, -REPORT) >= REPORT:
+            self._refused[sentence] = now
+            self.log.warning(sentence, extra=fields(**details))
+
+    def has_spoken(self, connection: "PushedConnection") -> None:
+        """It has said something that could be read."""
+        self._silent.pop(connection, None)
+
+    def let_go(self, connection: "PushedConnection") -> None:
+        """It has gone."""
+        del self.all[connection]
+        self._silent.pop(connection, None)
+        self._idle.pop(connection, None)
+        self._by_host[connection.host] -= 1
+        if not self._by_host[connection.host]:
+            del self._by_host[connection.host]
+
+    def _sweep(self) -> None:
+        """End those that have said nothing in time."""
+        now, limits = self._loop.time(), self.broker.limits
+        for connection, since in list(self._silent.items()):
+            if now - since < limits.identify_timeout:
+                break  # those behind it came later
+            self._say(
+                "connections are closed that said nothing within limits.identify_timeout",
+                peer=connection.peer,
+            )
+            connection.transport.abort()
+            self._silent.pop(connection, None)
+        if now - self._swept >= limits.idle_timeout:
+            self._swept = now
+            for connection in [one for one in self._idle if not one.spoken and one.session is None]:
+                self._say(
+                    "connections are closed that were silent for limits.idle_timeout", peer=connection.peer
+                )
+                connection.transport.abort()
+            self._idle = dict.fromkeys(self.all)
+            for connection in self._idle:
+                connection.spoken = False
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        limits = self.broker.limits
+        wait = min(SWEEP, limits.identify_timeout, limits.idle_timeout)
+        self._timer = self._loop.call_later(wait, self._sweep)
+
     async def close(self) -> None:
         """Let them take what is on its way, and let them go."""
+        self._timer.cancel()
         self.broker.security.forget_listener(self._users_changed)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
@@ -77,7 +149,7 @@ class Connections:
 class PushedConnection(asyncio.Protocol):
     """One connection that messages are pushed to, from when `deliver` is called."""
 
-    __slots__ = ("_connections", "_paused", "_verbs", "peer", "session", "transport")
+    __slots__ = ("_connections", "_paused", "_verbs", "host", "peer", "session", "spoken", "transport")
 
     transport: asyncio.Transport
 
@@ -86,7 +158,8 @@ class PushedConnection(asyncio.Protocol):
         self.session: PushSession | None = None
         self._paused = False
         self._verbs: Verbs | None = None
-        self.peer = ""
+        self.spoken = False  # since that was last looked at
+        self.peer = self.host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
@@ -122,6 +195,12 @@ class PushedConnection(asyncio.Protocol):
             self.session.pause()
         return self.session
 
+    def has_spoken(self) -> None:
+        """Something has come from it that could be read."""
+        if not self.spoken:
+            self.spoken = True
+            self._connections.has_spoken(self)
+
     @property
     def busy(self) -> bool:
         """True while something is on its way."""
@@ -142,7 +221,7 @@ class PushedConnection(asyncio.Protocol):
             self.session.settle()
 
     def connection_lost(self, error: Exception | None) -> None:
-        del self._connections.all[self]
+        self._connections.let_go(self)
         if self.session is not None:
             self.session.close()
             self._connections.dispatcher.broker.commit()

@@ -45,6 +45,7 @@ class Connection(PushedConnection):
         for command in commands:
             if self.transport.is_closing():
                 return
+            self.has_spoken()
             try:
                 self._do(command)
             except NotAuthenticated as error:

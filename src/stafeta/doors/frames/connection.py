@@ -102,8 +102,10 @@ class Connection(PushedConnection):
             if command is None:
                 break
             if isinstance(command, ListTopics):
+                self.has_spoken()
                 asked = True
                 break
+            self.has_spoken()
             changed = self._do(command) or changed
         else:
             self._wait_for_turn()

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket as sockets
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -39,11 +40,15 @@ _MISMATCHES = {
 
 
 class Monitor:
-    def __init__(self, socket: "zmq.Socket[bytes]", log: logging.Logger, limit: int) -> None:
+    def __init__(
+        self, socket: "zmq.Socket[bytes]", log: logging.Logger, limit: int, by_address: Callable[[], int]
+    ) -> None:
         self._socket = socket
         self._log = log
         self._limit = limit
         self._seldom = SeldomLog(log)
+        self._by_address = by_address  # how many may come from one address
+        self._hosts: Counter[str] = Counter()
         self._loop = asyncio.get_running_loop()
         self._events = socket.get_monitor_socket(WANTED)
         self._peers: dict[int, str] = {}  # by file descriptor
@@ -67,8 +72,17 @@ class Monitor:
 
     def _tell(self, event: int, value: int) -> None:
         if event == zmq.EVENT_ACCEPTED:
+            self._forget(value)
             self._peers[value] = peer = _of(value, _peer) or "unknown"
-            if len(self._peers) > self._limit:
+            self._hosts[_host(peer)] += 1
+            if self._hosts[_host(peer)] > self._by_address():
+                _of(value, _shut_down)
+                self._seldom.warning(
+                    "connections are refused: there are as many from their address as "
+                    "limits.max_address_connections allows",
+                    peer=peer,
+                )
+            elif len(self._peers) > self._limit:
                 _of(value, _shut_down)
                 self._seldom.warning(
                     "connections are refused: there are as many as limits.max_connections allows",
@@ -77,7 +91,7 @@ class Monitor:
             else:
                 self._log.info("connected", extra=fields(peer=peer))
         elif event == zmq.EVENT_DISCONNECTED:
-            self._log.info("disconnected", extra=fields(peer=self._peers.pop(value, "unknown")))
+            self._log.info("disconnected", extra=fields(peer=self._forget(value)))
         elif event == zmq.EVENT_ACCEPT_FAILED:
             self._seldom.error(
                 f"connections cannot be accepted: {os.strerror(value)}",
@@ -88,9 +102,21 @@ class Monitor:
         elif event != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # who has refused it has said so
             self._log.warning(FAILED)
 
+    def _forget(self, value: int) -> str:
+        peer = self._peers.pop(value, "unknown")
+        host = _host(peer)
+        self._hosts[host] -= 1
+        if self._hosts[host] <= 0:
+            del self._hosts[host]
+        return peer
+
 
 def _shut_down(connection: sockets.socket) -> None:
     connection.shutdown(sockets.SHUT_RDWR)
+
+
+def _host(peer: str) -> str:
+    return peer.rpartition(":")[0]
 
 
 def _peer(connection: sockets.socket) -> str:

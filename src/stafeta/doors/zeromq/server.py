@@ -110,7 +110,9 @@ class ZeroMQDoor:
             self._curve.secure(self._socket)
         self._socket.rcvhwm = RECEIVED
         self._socket.sndhwm = QUEUED
-        self._monitor = Monitor(self._socket, log, max_connections)
+        self._monitor = Monitor(
+            self._socket, log, max_connections, lambda: broker.limits.max_address_connections
+        )
         self._share = broker.share()
         self._turns: deque[Turn] = deque()
         self._waiting: dict[bytes, Waiting] = {}  # requests behind one that takes time, by connection
