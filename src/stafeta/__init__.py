@@ -3,13 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stafeta.clients.curve import Curve
     from stafeta.clients.flight.async_connection import connect_async
-    from stafeta.clients.flight.channel import Tls
     from stafeta.clients.flight.connection import connect
+    from stafeta.clients.tls import Tls
     from stafeta.clients.zeromq.client import AsyncClient, Client, Message
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "Message", "Tls", "__version__", "connect", "connect_async"]
+__all__ = ["AsyncClient", "Client", "Curve", "Message", "Tls", "__version__", "connect", "connect_async"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,8 +27,12 @@ def __getattr__(name: str) -> Any:
         from stafeta.clients.flight.async_connection import connect_async
 
         return connect_async
+    if name == "Curve":
+        from stafeta.clients.curve import Curve
+
+        return Curve
     if name == "Tls":
-        from stafeta.clients.flight.channel import Tls
+        from stafeta.clients.tls import Tls
 
         return Tls
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import time
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TextIO
 
@@ -38,6 +39,33 @@ def configure(form: str = "text", level: str = "info", stream: TextIO | None = N
     root = logging.getLogger()
     root.handlers = [*(one for one in root.handlers if one.get_name() != _HANDLER), handler]
     logging.getLogger("stafeta").setLevel(level.upper())
+
+
+class SeldomLog:
+    """A log for what strangers may cause any number of times: the same sentence comes once in `interval` seconds, with
+    the number of those that were left out since."""
+
+    def __init__(self, log: logging.Logger, interval: float = 10.0) -> None:
+        self._log = log
+        self._interval = interval
+        self._said: dict[str, tuple[float, int]] = {}  # when, and how many were left out since
+
+    def warning(self, sentence: str, **details: object) -> None:
+        self._say(logging.WARNING, sentence, details)
+
+    def error(self, sentence: str, **details: object) -> None:
+        self._say(logging.ERROR, sentence, details)
+
+    def _say(self, level: int, sentence: str, details: dict[str, object]) -> None:
+        now = time.monotonic()
+        when, left_out = self._said.get(sentence, (-self._interval, 0))
+        if now - when < self._interval:
+            self._said[sentence] = when, left_out + 1
+            return
+        self._said[sentence] = now, 0
+        if left_out:
+            details["as_before"] = left_out
+        self._log.log(level, sentence, extra=fields(**details))
 
 
 class TextFormatter(logging.Formatter):

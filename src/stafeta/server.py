@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
+from ipaddress import ip_network
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -20,8 +21,13 @@ import uvloop
 from stafeta import logs
 from stafeta.broker import Broker, Retention
 from stafeta.config import Config, Keep, TopicRule
+from stafeta.config.options import TLS_DOORS
+from stafeta.curve import read_pair
+from stafeta.doors.devices.receiver import Guard
 from stafeta.doors.devices.server import DevicesDoor
+from stafeta.doors.devices.signing import read_key
 from stafeta.doors.frames.server import FramesDoor
+from stafeta.doors.tls import Certificates, TlsFiles
 from stafeta.doors.zeromq.server import ZeroMQDoor
 from stafeta.errors import ConfigError, StafetaError
 from stafeta.names import matcher
@@ -100,14 +106,15 @@ async def _serve(
             security.observer = _audit(config, broker).record
             _save_token_use(loop, security)
         security.start()
-        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, config.security.users)
+        certificates = _certificates(config)
+        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, config.security.users, certificates)
         log.info(
             "opened %s",
             config.data,
             extra=logs.fields(topics=len(broker.topics), clients=len(broker.clients)),
         )
         _settle_garbage(loop)
-        flight = await _open_doors(config, broker, closing, observer, bound)
+        flight = await _open_doors(config, broker, certificates, closing, observer, bound)
         broker.start_collection(config.store.sweep)
         await stopping.wait()
         log.info("stopping")
@@ -118,6 +125,7 @@ async def _serve(
 async def _open_doors(
     config: Config,
     broker: Broker,
+    certificates: dict[str, Certificates],
     closing: contextlib.AsyncExitStack,
     observer: Callable[[str], None] | None,
     bound: "Sequence[Bound]",
@@ -132,6 +140,8 @@ async def _open_doors(
             max_backlog=options.max_backlog,
             max_connections=connections,
             peer_timeout=config.limits.peer_timeout,
+            handshake_timeout=config.limits.handshake_timeout,
+            keys=read_pair(options.curve_key) if options.curve_key else None,
         )
         closing.push_async_callback(door.close)
         for address in config.addresses(options.listen):
@@ -146,6 +156,8 @@ async def _open_doors(
             peer_timeout=config.limits.peer_timeout,
             takeover=config.devices.takeover,
             observer=observer,
+            certificates=certificates.get("devices"),
+            guard=_guard(config),
         )
         closing.push_async_callback(devices.close)
         for address, sockets in zip_longest(config.addresses(config.devices.listen), bound):
@@ -156,6 +168,7 @@ async def _open_doors(
             buffer=config.frames.buffer,
             max_connections=connections,
             peer_timeout=config.limits.peer_timeout,
+            certificates=certificates.get("frames"),
         )
         closing.push_async_callback(frames.close)
         for address in config.addresses(config.frames.listen):
@@ -164,7 +177,12 @@ async def _open_doors(
         return None
     from stafeta.doors.flight.server import FlightDoor  # takes its time, which a devices server need not
 
-    flight = FlightDoor(broker, max_batch=config.flight.max_batch, max_streams=config.flight.max_streams)
+    flight = FlightDoor(
+        broker,
+        max_batch=config.flight.max_batch,
+        max_streams=config.flight.max_streams,
+        certificates=certificates.get("flight"),
+    )
     closing.push_async_callback(flight.close)
     for address in config.addresses(config.flight.listen):
         await flight.listen(address.host, address.port)
@@ -198,6 +216,43 @@ def _kept(keep: Keep) -> Retention:
     return Retention(age, keep.bytes, keep.messages)
 
 
+def _certificates(config: Config) -> dict[str, Certificates]:
+    """Of the doors that are open, and have any."""
+    return {
+        door: Certificates(files, config.limits.handshake_timeout, logging.getLogger(f"stafeta.{door}"))
+        for door in TLS_DOORS
+        if (files := _tls_files(config, door)) is not None and getattr(config, door).listen
+    }
+
+
+def _guard(config: Config) -> Guard | None:
+    options = config.devices
+    if not options.udp_networks and not options.udp_key:
+        return None
+    networks = [ip_network(one) for one in options.udp_networks]
+    return Guard(networks, read_key(options.udp_key) if options.udp_key else None)
+
+
+def _tls_files(config: Config, door: str) -> TlsFiles | None:
+    options = getattr(config, door)
+    if not options.tls_cert:
+        return None
+    return TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
+
+
+def _reload_certificates(config: Config, certificates: dict[str, Certificates]) -> None:
+    for door, held in certificates.items():
+        files = _tls_files(config, door)
+        try:
+            if files is None:
+                raise ConfigError("TLS cannot be taken off a door that is open.")
+            held.reload(files)
+        except ConfigError as error:
+            log.error("the %s door keeps the certificate that it has: %s", door, error)
+        else:
+            log.info("the %s door has read its certificate again", door)
+
+
 def _security(config: Config) -> Security:
     """Raises `ConfigError` where the file of users cannot be used."""
     options = config.security
@@ -225,8 +280,10 @@ def _save_token_use(loop: asyncio.AbstractEventLoop, security: Security) -> None
     loop.call_later(TOKEN_USE, _save_token_use, loop, security)
 
 
-def _reload(broker: Broker, reload: Callable[[], Config], users: str) -> None:
-    """Take over what can change while running: logs, limits, retention, users."""
+def _reload(
+    broker: Broker, reload: Callable[[], Config], users: str, certificates: dict[str, Certificates]
+) -> None:
+    """Take over what can change while running: logs, limits, retention, users, certificates."""
     try:
         config = reload()
         if config.security.users != users:
@@ -240,6 +297,7 @@ def _reload(broker: Broker, reload: Callable[[], Config], users: str) -> None:
         broker.security.replace(known)
     logs.configure(config.log_format, config.log_level)
     broker.reconfigure(config.limits, _retention(config))
+    _reload_certificates(config, certificates)
     log.info("the configuration was reloaded; doors and the data folder stay as they are")
 
 

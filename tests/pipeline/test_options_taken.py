@@ -2,6 +2,7 @@
 
 import pytest
 
+from stafeta.credentials import Login
 from stafeta.pipeline.connector.options import Address, ReadOptions, StartOffset, WriteOptions
 from tests.pipeline.test_options import STREAM, reading, writing
 
@@ -119,7 +120,7 @@ def test_the_address_is_the_same_for_source_and_sink() -> None:
         "tlsKey": "k",
         "tlsHostname": "h",
     }
-    address = Address("grpc+tls://example:1", 3.0, "t", "r", "c", "k", "h")
+    address = Address("grpc+tls://example:1", 3.0, Login(token="t"), "r", "c", "k", "h")
     assert reading(**options).address == writing(**options).address == address
 
 

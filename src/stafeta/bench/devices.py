@@ -37,7 +37,7 @@ class Publisher(clients.Publisher):
 class Subscriber(clients.Subscriber):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self._subscriber = client.Subscriber(f"b{secrets.token_hex(4)}", *plan.place)
+        self._subscriber = client.Subscriber(f"b{secrets.token_hex(4)}", *plan.place, tls=plan.certificates())
         self._subscriber.subscribe(plan.topic, sf=True)
         with client.Publisher(*plan.place) as prober:
             for _ in range(_PROBES):

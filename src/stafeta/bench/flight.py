@@ -41,7 +41,7 @@ class Publisher(clients.Publisher):
         super().__init__(plan, number)
         self._filler = bytes(plan.size - _HEAD.size)
         self._counting = pa.array(range(max(plan.batch, DOORS["flight"].batch)), pa.int64())
-        self._broker = stafeta.connect(f"grpc://{plan.address}")
+        self._broker = stafeta.connect(f"{'grpc+tls' if plan.tls else 'grpc'}://{plan.address}")
         self._producer = self._broker.producer(
             plan.topic,
             batch_rows=max(plan.batch, _FEW),
@@ -106,7 +106,7 @@ class Subscriber(clients.Subscriber):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self._name = f"bench-{secrets.token_hex(4)}"
-        self._broker = stafeta.connect(f"grpc://{plan.address}")
+        self._broker = stafeta.connect(f"{'grpc+tls' if plan.tls else 'grpc'}://{plan.address}")
         self._subscription = self._broker.subscribe(plan.topic, name=self._name, columns=["payload"])
         take(
             pa.array([bytes(plan.size)] * _FEW), plan.size, DeliveryStats(0), 1

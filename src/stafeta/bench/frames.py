@@ -17,7 +17,7 @@ from stafeta.frames import JSONQueue, Role
 class Publisher(clients.Publisher):
     def __init__(self, plan: Plan, number: int) -> None:
         super().__init__(plan, number)
-        self._queue = JSONQueue(plan.topic, Role.PRODUCER, *plan.place)
+        self._queue = JSONQueue(plan.topic, Role.PRODUCER, *plan.place, tls=plan.certificates())
 
     def publish(self, burst: Burst) -> None:
         push = self._queue.push
@@ -33,8 +33,8 @@ class Publisher(clients.Publisher):
 class Subscriber(clients.Subscriber):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self._queue = JSONQueue(plan.topic, Role.CONSUMER, *plan.place)
-        with JSONQueue(plan.topic, Role.PRODUCER, *plan.place) as prober:
+        self._queue = JSONQueue(plan.topic, Role.CONSUMER, *plan.place, tls=plan.certificates())
+        with JSONQueue(plan.topic, Role.PRODUCER, *plan.place, tls=plan.certificates()) as prober:
             prober.push(message_header.probe(plan.size))
             self._queue.pull()  # comes even if the probe was quicker than the subscription: as the last value
 

@@ -7,9 +7,13 @@
 3. UDP has no way to slow a publisher down: through the devices door messages always have a rate.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from stafeta import credentials
 from stafeta.addresses import read
+
+if TYPE_CHECKING:
+    from stafeta.clients.tls import Tls
 
 _PORTION: Final = 4 << 20  # bytes that a batch has at most, where nobody says how many messages it has
 
@@ -50,10 +54,17 @@ class Plan(NamedTuple):
     seconds: float | None
     publishers: int
     subscribers: int
+    tls: bool = False
 
     @property
     def place(self) -> tuple[str, int]:
         return read(self.address)
+
+    def certificates(self) -> "Tls | None":
+        """Those of the environment, where the door takes TLS."""
+        from stafeta.clients.tls import Tls
+
+        return credentials.tls() or Tls() if self.tls else None
 
     def share(self, publisher: int) -> int | None:
         """How many messages one of the publishers has to publish."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from stafeta import errors
+from stafeta import credentials, errors
 from stafeta.bench.plan import Plan
 from stafeta.clients.closing import Closing
 from stafeta.errors import NoReply, StafetaError
@@ -34,7 +34,7 @@ class Worker:
             [sys.executable, "-m", "stafeta.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=plain_environment(),
+            env=plain_environment() | credentials.variables(),
             bufsize=0,
             process_group=0,  # Ctrl-C is for the one who measures, who ends the workers
         )

@@ -4,6 +4,8 @@ import argparse
 import signal
 from typing import TYPE_CHECKING, Final
 
+from stafeta.cli import credentials
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
@@ -29,6 +31,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--door", choices=_DOORS, default=_DOORS[0], help="which door (flight)")
     parser.add_argument("--address", metavar="HOST:PORT", help="where that door of a running broker is")
+    parser.add_argument("--tls", action="store_true", help="with --address: the door takes TLS")
+    credentials.add_flight(parser)
+    credentials.add_curve(parser)
     parser.add_argument("--size", metavar="BYTES", default="100", help="size of a message (100)")
     parser.add_argument(
         "--batch",
@@ -120,6 +125,8 @@ def _plan(options: argparse.Namespace) -> "Plan":
         raise ConfigError("--messages and --seconds both say how long it takes: leave one of them out.")
     messages = None if options.messages is None else whole("--messages", options.messages)
     seconds = _SECONDS if options.seconds is None else positive("--seconds", options.seconds)
+    if options.tls and (options.address is None or options.door == "zeromq"):
+        raise ConfigError("--tls goes with --address, and with a door other than ZeroMQ's, which has CURVE.")
     size = _size(options.door, door, options.size)
     rate = door.rate if options.rate is None else positive("--rate", options.rate)
     return Plan(
@@ -133,6 +140,7 @@ def _plan(options: argparse.Namespace) -> "Plan":
         None if messages else seconds,
         _clients("--publishers", options.publishers),
         _clients("--subscribers", options.subscribers),
+        options.tls,
     )
 
 

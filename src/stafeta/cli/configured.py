@@ -3,6 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from stafeta.cli import credentials
+
 if TYPE_CHECKING:
     from stafeta.config import Config
 
@@ -27,6 +29,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--broker", metavar="ADDRESS", help="where the broker's Flight door is (pipeline.broker)"
     )
+    credentials.add_flight(parser)
 
 
 def add_spark(parser: argparse.ArgumentParser) -> None:

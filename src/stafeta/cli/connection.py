@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stafeta import state
+from stafeta.cli import credentials
 from stafeta.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser, title: str = "broker") -> None:
     group.add_argument(
         "--retries", metavar="N", type=int, default=3, help="how often to try before giving up (3)"
     )
+    credentials.add_curve(group)
 
 
 def publisher(options: argparse.Namespace) -> "Client":

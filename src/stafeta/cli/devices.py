@@ -2,6 +2,8 @@
 
 import argparse
 
+from stafeta.cli import credentials
+
 _PORT = "the port of the devices door, UDP and TCP"
 _UNACKNOWLEDGED = "UDP has no acknowledgement: nobody says whether a reading has arrived."
 
@@ -57,6 +59,8 @@ def _register_subscriber(subparsers: "argparse._SubParsersAction[argparse.Argume
     )
     parser.add_argument("id", metavar="ID", help="the client's name, at most 10 ASCII characters")
     _add_address(parser)
+    parser.add_argument("--tls", action="store_true", help="the server takes TLS")
+    credentials.add_tls(parser)
     parser.set_defaults(run=_run_subscriber)
 
 
@@ -101,7 +105,7 @@ def _run_server(options: argparse.Namespace) -> int:
 def _run_subscriber(options: argparse.Namespace) -> int:
     from stafeta.cli.devices_subscriber import run
 
-    return run(options.id, options.host, port_of(options.port))
+    return run(options.id, options.host, port_of(options.port), tls=options.tls)
 
 
 def _run_publish(options: argparse.Namespace) -> int:

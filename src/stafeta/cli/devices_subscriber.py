@@ -4,7 +4,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stafeta.cli import exits
 from stafeta.cli.output import Output
@@ -13,16 +13,26 @@ from stafeta.clients.devices import Subscriber
 from stafeta.doors.devices.codec import ReceivedMessage
 from stafeta.errors import ConfigError, InvalidClient, InvalidDelivery, NoReply, StafetaError
 
+if TYPE_CHECKING:
+    from stafeta.clients.tls import Tls
+
 _FAREWELL: Final = 0.2  # seconds between `exit` and the end, for what is on its way to either side
 
 
-def run(client: str, host: str, port: int) -> int:
+def run(client: str, host: str, port: int, *, tls: bool = False) -> int:
     try:
-        subscriber = Subscriber(client, host, port)
+        subscriber = Subscriber(client, host, port, tls=_certificates() if tls else None)
     except InvalidClient as error:
         raise ConfigError(str(error)) from None
     with subscriber:
         return Session(subscriber, Output()).run()
+
+
+def _certificates() -> "Tls":
+    from stafeta import credentials
+    from stafeta.clients.tls import Tls
+
+    return credentials.tls() or Tls()
 
 
 class Session:

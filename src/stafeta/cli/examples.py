@@ -62,6 +62,8 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "role set": (("stafeta role set reader --allow 'consume #' --deny 'read private/#'",), ()),
     "role remove": (("stafeta role remove reader",), ()),
     "role list": (("stafeta role list",), ()),
+    "init": (("stafeta init secure --host broker.example",), ()),
+    "keys": (("stafeta keys broker", "stafeta keys alice"), ()),
     "completion": (('eval "$(stafeta completion bash)"',), ()),
     "devices": (("stafeta devices server 12345",), ()),
     "devices server": (("stafeta devices server 12345",), (DATA_FOLDER, FATAL)),

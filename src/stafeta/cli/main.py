@@ -11,7 +11,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from stafeta import __version__
-from stafeta.cli import connection, exits, streams
+from stafeta.cli import connection, credentials, exits, streams
 from stafeta.cli.parser import Parser
 from stafeta.errors import ConfigError, StafetaError
 
@@ -37,6 +37,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         words = in_order(arguments)
         options = parser_for(words).parse_args(words)
+        credentials.take(options)
         code: int = options.run(options)
     except SystemExit:  # after help, or what is wrong with the arguments
         sys.stdout.flush()
@@ -64,6 +65,8 @@ _GROUPS = {
     "shell": ("shell",),
     "upkeep": ("check", "skip"),
     "users": ("user", "token", "role"),
+    "keys": ("keys",),
+    "init": ("init",),
     "devices": ("devices",),
     "bench": ("bench",),
     "spark": ("spark",),
@@ -79,6 +82,8 @@ _LEADING = {
     "--client": True,
     "--timeout": True,
     "--retries": True,
+    "--curve-server": True,
+    "--curve-key": True,
     "--json": False,
 }
 

@@ -3,6 +3,8 @@
 import argparse
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from stafeta.cli import credentials
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -37,6 +39,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default=_EVERYTHING,
         help=f"the topics to read: one, a filter, or several with commas between ({_EVERYTHING})",
     )
+    credentials.add_flight(parser)
     parser.add_argument("--shell", action="store_true", help="open pyspark instead of printing")
     parser.add_argument("--master", metavar="URL", help=f"with --shell: where Spark runs ({_MASTER})")
     parser.add_argument("arguments", metavar="ARGS", nargs="*", help="with --shell: what pyspark is given")

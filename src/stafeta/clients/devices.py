@@ -8,16 +8,21 @@ with Subscriber("C1", "127.0.0.1", 12345) as subscriber:
 
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.addresses import Address, without_brackets
 from stafeta.clients.closing import Closing
 from stafeta.doors.devices.codec import Deliveries, ReceivedMessage, identify, subscribe, unsubscribe
 from stafeta.doors.devices.readings import READERS, write
+from stafeta.doors.devices.signing import sign
 from stafeta.errors import InvalidMessage, NoReply
 from stafeta.message import Kind
+
+if TYPE_CHECKING:
+    from stafeta.clients.tls import Tls
 
 KINDS: Final = tuple(Kind(type_) for type_ in range(len(READERS)))  # those that a device can publish
 
@@ -33,12 +38,27 @@ class Subscriber(Closing):
     The broker keeps a client's subscriptions when it is away; with `sf` it keeps what is published meanwhile, too.
     """
 
-    def __init__(self, client: str, host: str, port: int = 12345, *, timeout: float = 5.0) -> None:
-        """Raises `InvalidClient`, or `NoReply` where no broker is reached within `timeout` seconds."""
+    def __init__(
+        self,
+        client: str,
+        host: str,
+        port: int = 12345,
+        *,
+        timeout: float = 5.0,
+        tls: "Tls | None" = None,
+    ) -> None:
+        """Raises `InvalidClient`, `NoReply` where no broker is reached within `timeout` seconds, or `Untrusted` where
+        there is to be TLS, and it is not the broker's."""
         greeting = identify(client)
         self._deliveries = Deliveries()
+        self._nothing_yet: tuple[type[OSError], ...] = (TimeoutError, BlockingIOError)
         try:
             self._socket = socket.create_connection((without_brackets(host), port), timeout)
+            if tls is not None:
+                from ssl import SSLWantReadError
+
+                self._nothing_yet += (SSLWantReadError,)
+                self._socket = tls.secured(self._socket, without_brackets(host))
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.sendall(greeting)
         except (OSError, UnicodeError, OverflowError) as error:
@@ -60,7 +80,7 @@ class Subscriber(Closing):
         while True:
             try:
                 data = self._socket.recv(_BLOCK)
-            except (TimeoutError, BlockingIOError):
+            except self._nothing_yet:
                 return []
             except OSError:
                 data = b""
@@ -82,7 +102,7 @@ class Subscriber(Closing):
     def finish(self) -> None:
         """Says that nothing more will be said: the broker carries out what it was told, and closes."""
         with suppress(OSError):  # the broker may have been faster
-            self._socket.shutdown(socket.SHUT_WR)
+            socket.socket.shutdown(self._socket, socket.SHUT_WR)  # TLS, too, goes on reading then
 
     def close(self) -> None:
         self._socket.close()
@@ -98,8 +118,12 @@ class Subscriber(Closing):
 class Publisher(Closing):
     """Sends readings. UDP has no acknowledgement: nobody says whether one has arrived."""
 
-    def __init__(self, host: str, port: int = 12345) -> None:
-        """Raises `NoReply` where the host is not known."""
+    def __init__(self, host: str, port: int = 12345, *, key: bytes | None = None, sender: int = 0) -> None:
+        """With a key datagrams are signed, as those of this sender: each has a number of its own. Raises `NoReply`
+        where the host is not known."""
+        self._key = key
+        self._sender = sender
+        self._last = 0
         try:
             found = socket.getaddrinfo(without_brackets(host), port, type=socket.SOCK_DGRAM)
             # IPv4 first: subscribers are told the address of the publisher, and have room for no other.
@@ -115,6 +139,9 @@ class Publisher(Closing):
 
     def send(self, datagram: bytes) -> None:
         """Sends what `readings.write` made."""
+        if self._key is not None:
+            self._last = max(self._last + 1, time.time_ns() // 1000)
+            datagram = sign(datagram, self._key, self._sender, self._last)
         try:
             self._socket.sendto(datagram, self._address)
         except OSError as error:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from stafeta.addresses import Address, without_brackets
 from stafeta.clients.closing import Closing
@@ -19,6 +19,9 @@ from stafeta.doors.frames.codec import KEYS, Frames, frame
 from stafeta.doors.frames.serializers import JSON, PICKLE, XML, Serializer
 from stafeta.errors import Cancelled, Disconnected, InvalidFrame, InvalidName, Lagging, NoReply, WrongRole
 from stafeta.message import LAGGING
+
+if TYPE_CHECKING:
+    from stafeta.clients.tls import Tls
 
 _KEY: Final = KEYS[0]
 _RECEIVED: Final = 64 << 10  # bytes taken from the socket at a time
@@ -39,7 +42,8 @@ class Queue(Closing):
     while nobody consumes is not kept for anyone, but for that last value.
 
     Raises `NoReply` where no broker answers within `timeout` seconds, and `Disconnected` when the connection is gone:
-    make a new queue then. One thread at a time uses a queue; only `cancel` may come from another.
+    make a new queue then. One thread at a time uses a queue; only `cancel` may come from another. With `tls` the
+    connection is TLS, as the broker's door must be then; `Untrusted` is raised where it is not the broker's.
     """
 
     _serializer: ClassVar[Serializer]
@@ -52,6 +56,7 @@ class Queue(Closing):
         port: int = 5000,
         *,
         timeout: float = 5.0,
+        tls: "Tls | None" = None,
     ) -> None:
         if role not in list(Role):
             raise WrongRole(f"A queue's role is 'consumer' or 'producer', not {role!r}.")
@@ -62,8 +67,11 @@ class Queue(Closing):
         self._frames = Frames()
         self._callbacks: deque[Callable[[list[str]], object]] = deque()
         self._broker = Address(without_brackets(host), port)
+        self._secure = tls is not None
         try:
             self._socket = socket.create_connection(self._broker, timeout)
+            if tls is not None:
+                self._socket = tls.secured(self._socket, self._broker.host)
         except OSError as error:
             raise NoReply(
                 f"No broker answers at {self._broker}: {error.strerror or error}. Does it run, with its frames door "
@@ -164,12 +172,29 @@ class Queue(Closing):
     def _notice_the_end(self) -> None:
         """Sending to a broker that has gone away works once: look before."""
         try:
-            if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"":
+            if (self._take_now() if self._secure else self._peek()) == b"":
                 raise self._ended(None)
         except BlockingIOError:
             pass
         except OSError as error:
             raise self._ended(error) from None
+
+    def _peek(self) -> bytes:
+        return self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+
+    def _take_now(self) -> bytes | None:
+        """What has come, if anything: TLS has no other way to look."""
+        from ssl import SSLWantReadError
+
+        self._socket.settimeout(0.0)
+        try:
+            data = self._socket.recv(_RECEIVED)
+        except SSLWantReadError:
+            return None
+        finally:
+            self._socket.settimeout(None)
+        self._frames.add(data)
+        return data
 
     def _next(self) -> dict[str, Any]:
         while (body := self._frames.body()) is None:

@@ -9,6 +9,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -100,6 +101,19 @@ def durations(minimum: float = 0.001) -> Form[tuple[float, ...]]:
         return found
 
     return Form(read, lambda value: [one.write(each) for each in value])
+
+
+def networks() -> Form[tuple[str, ...]]:
+    """Networks such as 10.0.0.0/8 or fd00::/8; none is all of them."""
+
+    def read(value: object) -> tuple[str, ...]:
+        parts = [] if value in ("", []) else _parts(value)
+        try:
+            return tuple(str(ip_network(str(part))) for part in parts)
+        except ValueError as error:
+            raise ConfigError(f"{value!r} is no list of networks such as 10.0.0.0/8: {error}.") from None
+
+    return Form(read, _as_list)
 
 
 def listen() -> Form[tuple[Address, ...]]:
@@ -234,3 +248,7 @@ def _write_keep(value: Keep) -> Plain:
     if value.messages is not None:
         parts.append(f"{value.messages} messages")
     return parts[0] if len(parts) == 1 else parts
+
+
+def _as_list(value: tuple[str, ...]) -> Plain:
+    return [*value]

@@ -31,6 +31,9 @@ def option(default: T, form: Form[T], flag: Flag | None = None) -> T:
 
 
 _LISTEN = "PORT|off|LIST"
+_PEM = forms.text("the path of a PEM file", empty=True)
+TLS_DOORS = ("devices", "frames", "flight")
+"""Those whose connections can be TLS: each has the options `tls_cert`, `tls_key` and `tls_client_ca`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class ZeroMQ:
     max_frame: int = option(16 << 20, forms.size(1 << 10))
     get_reply: int = option(256 << 10, forms.size(1 << 10))
     max_backlog: int = option(16 << 20, forms.size(1 << 10))
+    curve_key: str = option("", forms.text("the path of a secret key, NAME.key", empty=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,11 @@ class Devices:
     buffer: int = option(256 << 10, forms.size(4 << 10))
     receive_buffer: int = option(32 << 20, forms.size(4 << 10))
     takeover: bool = option(False, forms.flag())
+    udp_networks: tuple[str, ...] = option((), forms.networks())
+    udp_key: str = option("", forms.text("the path of a key", empty=True))
+    tls_cert: str = option("", _PEM)
+    tls_key: str = option("", _PEM)
+    tls_client_ca: str = option("", _PEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,9 @@ class Frames:
         (Address("", 5000),), forms.listen(), Flag(_LISTEN, "where the frames door listens")
     )
     buffer: int = option(256 << 10, forms.size(4 << 10))
+    tls_cert: str = option("", _PEM)
+    tls_key: str = option("", _PEM)
+    tls_client_ca: str = option("", _PEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,9 @@ class Flight:
     )
     max_batch: int = option(64 << 20, forms.size(1 << 10))
     max_streams: int = option(256, forms.count(1))
+    tls_cert: str = option("", _PEM)
+    tls_key: str = option("", _PEM)
+    tls_client_ca: str = option("", _PEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +121,7 @@ class Limits:
     peer_timeout: float = option(
         60.0, forms.duration()
     )  # seconds in which a peer takes nothing of what is sent
+    handshake_timeout: float = option(10.0, forms.duration())  # seconds in which TLS has to be agreed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +229,8 @@ class Config:
 
     def check(self) -> None:
         """Refuses options that are right one by one but not together."""
+        for door in TLS_DOORS:
+            _check_tls(door, getattr(self, door))
         if self.allow_anyone or self.security.users:
             return
         for section in SECTIONS:
@@ -240,6 +258,17 @@ class Config:
         from stafeta.config.toml import write
 
         return write(self.to_plain())
+
+
+def _check_tls(door: str, options: "Devices | Frames | Flight") -> None:
+    given, missing = ("cert", "key") if options.tls_cert else ("key", "cert")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        raise ConfigError(f"{door}.tls_{given} goes with {door}.tls_{missing}: set both, or none.")
+    if options.tls_client_ca and not options.tls_cert:
+        raise ConfigError(
+            f"{door}.tls_client_ca says whose certificates are taken, but the door has none itself: set "
+            f"{door}.tls_cert and {door}.tls_key."
+        )
 
 
 KEEP = forms.keep()

@@ -8,6 +8,7 @@ from os import environ
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stafeta import credentials
 from stafeta.config.forms import Keep
 from stafeta.config.options import KEEP, OPTIONS, SECTIONS, Config, Key, TopicRule
 from stafeta.errors import ConfigError, InvalidName
@@ -15,7 +16,7 @@ from stafeta.names import check_filter
 
 FILE_VARIABLE = "STAFETA_CONFIG"
 # Those that are no options of a broker: of this module, and of the commands that are clients.
-OTHER_VARIABLES = {FILE_VARIABLE, "STAFETA_BROKER", "STAFETA_STATE"}
+OTHER_VARIABLES = {FILE_VARIABLE, "STAFETA_BROKER", "STAFETA_STATE", *credentials.VARIABLES.values()}
 VARIABLES: dict[str, Key] = {
     **{"_".join(("STAFETA", *key)).upper(): key for key in OPTIONS},
     **{f"STAFETA_{key[0]}".upper(): key for key in OPTIONS if key[1:] == ("listen",)},

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from stafeta import addresses
 from stafeta.doors.delivery import Dispatcher, Encoder, PushSession
+from stafeta.doors.tls import certified_name
 from stafeta.errors import NotAuthenticated
 from stafeta.logs import fields
 
@@ -174,7 +175,7 @@ class PushedConnection(asyncio.Protocol):
         if self._verbs is None:
             connections = self._connections
             principal = connections.broker.security.identify(
-                door=connections.door, address=self.peer, certificate_name=certificate_name(self.transport)
+                door=connections.door, address=self.peer, certificate_name=certified_name(self.transport)
             )
             self._verbs = connections.broker.for_principal(principal)
         return self._verbs
@@ -224,15 +225,6 @@ class PushedConnection(asyncio.Protocol):
         if self.session is not None:
             self.session.close()
             self._connections.dispatcher.broker.commit()
-
-
-def certificate_name(transport: asyncio.Transport) -> str | None:
-    """The name in the certificate that the peer has shown, which TLS has verified; None where it has shown none."""
-    certificate = transport.get_extra_info("peercert")
-    if not certificate:
-        return None
-    subject = [pair for part in certificate.get("subject", ()) for pair in part]
-    return next((value for key, value in subject if key == "commonName"), "")
 
 
 def milliseconds(seconds: float) -> int:

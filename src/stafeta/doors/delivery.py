@@ -26,6 +26,7 @@ from termios import TIOCOUTQ
 
 from stafeta.broker import Gate, Verbs
 from stafeta.broker.consumer import Consumer, Span
+from stafeta.doors.tls import TlsLayer
 from stafeta.errors import Lagging, StafetaError, StoreDamaged, StoreError
 from stafeta.message import DAMAGED, LAGGING, Batch, Kind, RowBatch
 
@@ -146,6 +147,7 @@ class PushSession:
         "_reading",
         "_sent",
         "_transport",
+        "_unit",
         "_unsent",
         "_unsettled",
         "consumer",
@@ -173,6 +175,9 @@ class PushSession:
         # What the peer may not have yet: each the number of bytes sent up to its end, and what it was.
         self._unsettled: deque[tuple[int, list[Span]]] | None = None
         self._unsent: memoryview | None = None  # whole messages that the peer has no room for yet
+        self._unit = encoder.unit
+        if isinstance(transport, TlsLayer):  # which has to encrypt, and keeps messages whole by its records
+            transport.unit, self._unit = encoder.unit, 0
         transport.set_write_buffer_limits(dispatcher.buffer)
 
     def pause(self) -> None:
@@ -232,7 +237,7 @@ class PushSession:
         if batches:
             data = self.encoder.encode(batches)
             self._sent += len(data)
-            if self.encoder.unit:
+            if self._unit:
                 self._write_whole(data)
             else:
                 self._transport.write(data)
@@ -257,7 +262,7 @@ class PushSession:
         if self._transport.is_closing():
             return
         assert self._unsent is not None
-        unit = self.encoder.unit
+        unit = self._unit
         try:
             # A copy of the descriptor: the transport's own socket does not lend itself to this.
             with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as peer:
@@ -305,7 +310,7 @@ class PushSession:
         log.warning("%s It is disconnected.", error)
         self._dispatcher.loop.call_later(NOTICE, self._transport.abort)
         self._notify(LAGGING, error)
-        if not self.encoder.unit:
+        if not self._unit:
             self._transport.close()  # once it has read all that, if it ever does
 
     def _notify(self, topic: str, error: StafetaError) -> None:
@@ -314,7 +319,7 @@ class PushSession:
         notice = RowBatch(topic, 1, [(0, now, "", "", Kind.STRING, None, str(error).encode())])
         data = self.encoder.encode([notice])
         self._sent += len(data)
-        if not self.encoder.unit:
+        if not self._unit:
             self._transport.write(data)
         elif self._unsent is not None:
             self._unsent = memoryview(bytes(self._unsent) + data)

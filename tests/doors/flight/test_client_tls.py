@@ -14,7 +14,7 @@ import pytest
 import stafeta
 from stafeta import Tls
 from stafeta.errors import ConfigError, NoReply, Refused, StafetaError, Untrusted
-from tests.doors.flight.certificates import Authority, Pair
+from tests.certificates import Authority, Pair
 from tests.doors.flight.guarded_server import TOKEN, GuardedServer
 from tests.doors.flight.peers import Place
 from tests.doors.flight.tls_relay import TlsRelay

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Self
 
 from stafeta.clients.closing import Closing
-from tests.doors.flight.certificates import Pair
+from tests.certificates import Pair
 
 _PART = 1 << 16
 

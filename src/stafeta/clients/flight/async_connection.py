@@ -14,7 +14,7 @@ from pyarrow import flight
 from stafeta.addresses import FLIGHT
 from stafeta.clients.closing import EXIT_TIMEOUT, AsyncFinishing
 from stafeta.clients.flight.async_streams import AsyncProducer, AsyncSubscription, AsyncTransaction
-from stafeta.clients.flight.channel import Tls, log, spawn
+from stafeta.clients.flight.channel import log, spawn
 from stafeta.clients.flight.connection import (
     BATCH_ROWS,
     LINGER,
@@ -34,6 +34,7 @@ from stafeta.clients.flight.read_position import ReadPosition, StartOffset
 from stafeta.clients.flight.signals import left
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Subscription
+from stafeta.clients.tls import Tls
 from stafeta.errors import StafetaError
 
 
@@ -47,8 +48,12 @@ class connect_async:  # noqa: N801 - it is called as a function is
         timeout: float = 30.0,
         token: str | None = None,
         tls: Tls | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
-        self._connection = AsyncConnection(address, timeout=timeout, token=token, tls=tls)
+        self._connection = AsyncConnection(
+            address, timeout=timeout, token=token, tls=tls, user=user, password=password
+        )
 
     def __await__(self) -> Generator[Any, None, "AsyncConnection"]:
         return self._connected().__await__()
@@ -85,8 +90,10 @@ class AsyncConnection(AsyncFinishing):
         timeout: float = 30.0,
         token: str | None = None,
         tls: Tls | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
-        self._sync = Connection(address, timeout=timeout, token=token, tls=tls)
+        self._sync = Connection(address, timeout=timeout, token=token, tls=tls, user=user, password=password)
         self._handed: set[Future[Any]] = set()  # on its way to the thread that sends
 
     @property

@@ -19,24 +19,22 @@ and what a Flight error means. (docs/protocols/flight.md, Errors)
 import json
 import logging
 import re
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta import addresses, errors
+from stafeta import addresses, credentials, errors
 from stafeta.backoff import Backoff
 from stafeta.clients import forks
 from stafeta.clients.closing import EXIT_TIMEOUT, Finishing
+from stafeta.clients.tls import Tls
 from stafeta.errors import (
     ConfigError,
     Disconnected,
@@ -86,58 +84,9 @@ _UNTRUSTED = (
     ),
 )
 _T = TypeVar("_T")
-_TOKEN: Final = re.compile(r"[!-~]+")
 _numbers = count(1)
 
 log = logging.getLogger("stafeta.client")
-
-
-@dataclass(frozen=True)
-class Tls:
-    """For a connection to `grpc+tls://`: PEM files, which are read when the connection is made."""
-
-    roots: str | Path | None = None
-    """The authorities that are trusted; the system's, if not given."""
-
-    certificate: str | Path | None = None
-    """Who we are, where the broker wants to know; with all certificates up to the authority."""
-
-    key: str | Path | None = None
-    """The key of the certificate, not encrypted."""
-
-    hostname: str | None = None
-    """The name in the broker's certificate, if it is not the one in the address."""
-
-    def options(self) -> dict[str, Any]:
-        """What `pyarrow.flight.FlightClient` wants to know of it. gRPC says of a file that is not right only that it
-        cannot connect: so they are tried here first."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        found: dict[str, Any] = {"override_hostname": self.hostname or None}
-        if self.roots:
-            found["tls_root_certs"] = _read("roots", self.roots)
-            try:
-                context.load_verify_locations(self.roots)
-            except ssl.SSLError:
-                raise ConfigError(f"{self.roots}, the TLS roots, has no certificates in PEM form.") from None
-        elif system := ssl.get_default_verify_paths().cafile:  # where there is none, gRPC knows some
-            found["tls_root_certs"] = _read("roots", system)
-        if self.certificate and self.key:
-            found["cert_chain"] = _read("certificate", self.certificate)
-            found["private_key"] = _read("key", self.key)
-            try:
-                # With an empty password nobody is asked for one.
-                context.load_cert_chain(self.certificate, self.key, password="")
-            except (ssl.SSLError, ValueError):
-                raise ConfigError(
-                    f"{self.certificate} and {self.key} are not a TLS certificate and its key, in PEM form and without "
-                    "a password."
-                ) from None
-        elif self.certificate or self.key:
-            given, missing = ("certificate", "key") if self.certificate else ("key", "certificate")
-            raise ConfigError(
-                f"A TLS {given} is given, {self.certificate or self.key}, and no {missing} with it."
-            )
-        return found
 
 
 class Pauses(Backoff):
@@ -149,13 +98,22 @@ class Pauses(Backoff):
 
 class Channel:
     def __init__(
-        self, address: str, timeout: float, token: str | None = None, tls: Tls | None = None
+        self,
+        address: str,
+        timeout: float,
+        token: str | None = None,
+        tls: Tls | None = None,
+        *,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
-        self.address = addresses.read_flight(address, token=token is not None, tls=tls is not None)
+        header = credentials.login(user, password, token).header
+        self.address = addresses.read_flight(address, token=header is not None, tls=tls is not None)
         self.timeout = _positive(timeout)
-        self._tls = (tls or Tls()).options() if self.address.startswith("grpc+tls:") else {}
+        secure = self.address.startswith("grpc+tls:")
+        self._tls = (tls or credentials.tls() or Tls()).grpc_options() if secure else {}
         # Arrow takes bytes only, its types know text only.
-        self._headers: Any = [] if token is None else [(b"authorization", b"Bearer " + _printable(token))]
+        self._headers: Any = [] if header is None else [(b"authorization", header)]
         self._trusted = False
         self.closed = threading.Event()
         self._client: flight.FlightClient | None = None
@@ -309,25 +267,10 @@ def spawn(function: Callable[..., _T], *arguments: object) -> "Future[_T]":
     return future
 
 
-def _printable(token: str) -> bytes:
-    if not _TOKEN.fullmatch(token):
-        raise ConfigError(
-            "A token is of visible ASCII characters, without spaces or line breaks; this one is not."
-        )
-    return token.encode()
-
-
 def _positive(timeout: float) -> float:
     if not 0 < timeout < 1e9:
         raise ConfigError(f"A timeout is a number of seconds above 0, not {timeout!r}.")
     return timeout
-
-
-def _read(what: str, path: str | Path) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}, the TLS {what}, cannot be read: {error.strerror or error}.") from None
 
 
 def translated(error: BaseException) -> StafetaError:

@@ -15,7 +15,7 @@ from pyarrow import flight
 from stafeta.addresses import FLIGHT
 from stafeta.clients import forks
 from stafeta.clients.closing import EXIT_TIMEOUT
-from stafeta.clients.flight.channel import Channel, OpenOnChannel, Tls, log
+from stafeta.clients.flight.channel import Channel, OpenOnChannel, log
 from stafeta.clients.flight.data import Data
 from stafeta.clients.flight.producer import Producer, Published, Publisher, Transaction, begun
 from stafeta.clients.flight.read_position import ReadPosition, StartOffset
@@ -23,6 +23,7 @@ from stafeta.clients.flight.rows import Rows
 from stafeta.clients.flight.signals import left
 from stafeta.clients.flight.stream_reader import StreamReader
 from stafeta.clients.flight.subscription import Acks, Subscription
+from stafeta.clients.tls import Tls
 from stafeta.errors import ConfigError, StafetaError
 
 BATCH_ROWS: Final = 10_000
@@ -62,12 +63,19 @@ class SubscriptionInfo(NamedTuple):
 
 
 def connect(
-    address: str = FLIGHT, *, timeout: float = 30.0, token: str | None = None, tls: Tls | None = None
+    address: str = FLIGHT,
+    *,
+    timeout: float = 30.0,
+    token: str | None = None,
+    tls: Tls | None = None,
+    user: str | None = None,
+    password: str | None = None,
 ) -> "Connection":
     """Connect to a broker's Flight door. Waits until it answers; where it does not within `timeout` seconds, this and
     everything else that waits raises `NoReply`. An address `grpc+tls://…` is for TLS, with certificates as `tls` says.
-    A token goes with each call, as `authorization: Bearer …`."""
-    connection = Connection(address, timeout=timeout, token=token, tls=tls)
+    A token, or a user and a password, go with each call. What is not given the environment says: `STAFETA_TOKEN`,
+    `STAFETA_CA`, …"""
+    connection = Connection(address, timeout=timeout, token=token, tls=tls, user=user, password=password)
     connection.stats()
     log.info("%s: connected.", connection.address)
     return connection
@@ -83,8 +91,10 @@ class Connection(OpenOnChannel):
         timeout: float = 30.0,
         token: str | None = None,
         tls: Tls | None = None,
+        user: str | None = None,
+        password: str | None = None,
     ) -> None:
-        self._channel = Channel(address, timeout, token, tls)
+        self._channel = Channel(address, timeout, token, tls, user=user, password=password)
         self._publisher = Publisher(self._channel)
         self._open: set[Producer | Subscription | StreamReader | Transaction] = set()
         _connections.add(self)

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import zmq
 
@@ -18,6 +18,9 @@ from stafeta.clients.zeromq.outbox import PutProgress, Receipt
 from stafeta.clients.zeromq.replies import ClientInfo, Message, SubscriptionInfo, TopicInfo
 from stafeta.clients.zeromq.request_channel import Dialogue, RequestChannel
 from stafeta.errors import NoReply, Refused
+
+if TYPE_CHECKING:
+    from stafeta.clients.curve import Curve
 
 _T = TypeVar("_T")
 
@@ -42,8 +45,9 @@ class AsyncClient:
         max_payload: int = MAX_PAYLOAD,
         folder_wait: float = 5.0,
         name: str = "",
+        curve: "Curve | None" = None,
     ) -> None:
-        self._channel = RequestChannel(address, timeout, retries, backoff)
+        self._channel = RequestChannel(address, timeout, retries, backoff, curve)
         self._core = ClientCore(self._channel, folder, window, folder_wait, name)
         self._max_payload = max_payload
         self._lock = asyncio.Lock()

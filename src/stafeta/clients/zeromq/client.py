@@ -19,6 +19,7 @@ from stafeta.clients.zeromq.request_channel import Dialogue, RequestChannel
 from stafeta.errors import NoReply, Refused
 
 if TYPE_CHECKING:
+    from stafeta.clients.curve import Curve
     from stafeta.clients.zeromq.async_client import AsyncClient
 
 __all__ = [
@@ -48,6 +49,8 @@ class Client(Closing):
     with its reason. `put_many` has up to `window` requests on their way. A `name` is for people who look at the
     broker's clients: the id, which is drawn when the folder is made, begins with it.
 
+    `curve` is for a broker that takes nothing but CURVE. Where it does not know the key, `NotAuthenticated` is raised.
+
     Not for several threads at once: make a client for each.
     """
 
@@ -63,8 +66,9 @@ class Client(Closing):
         max_payload: int = MAX_PAYLOAD,
         folder_wait: float = 5.0,
         name: str = "",
+        curve: "Curve | None" = None,
     ) -> None:
-        self._channel = RequestChannel(address, timeout, retries, backoff)
+        self._channel = RequestChannel(address, timeout, retries, backoff, curve)
         self._core = ClientCore(self._channel, folder, window, folder_wait, name)
         self._max_payload = max_payload
         forks.guard(self)

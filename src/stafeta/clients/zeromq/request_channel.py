@@ -13,12 +13,16 @@ import struct
 import time
 from collections import deque
 from collections.abc import Generator
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import zmq
 
+from stafeta import credentials
 from stafeta.addresses import Address, read
-from stafeta.errors import ConfigError, NoReply
+from stafeta.errors import ConfigError, NoReply, NotAuthenticated
+
+if TYPE_CHECKING:
+    from stafeta.clients.curve import Curve
 
 _T = TypeVar("_T")
 
@@ -32,6 +36,12 @@ _GONE = (
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+_MADE = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+_EVENT = struct.Struct("=H")
+_TERMS = (
+    "It ends connections before they are agreed on: either side wants CURVE, and not both, or it has another key than "
+    "the one that was given for it."
 )
 _ADDRESSES = "one is tcp://127.0.0.1:9001, tcp://[::1]:9001 or tcp://localhost:9001."
 _LONGEST_PAUSE = 1.0
@@ -53,7 +63,9 @@ class Request:
 class RequestChannel:
     """Requests to one broker, each sent until it is answered."""
 
-    def __init__(self, address: str, timeout: float, retries: int, backoff: float) -> None:
+    def __init__(
+        self, address: str, timeout: float, retries: int, backoff: float, curve: "Curve | None" = None
+    ) -> None:
         if timeout <= 0 or retries < 1 or backoff < 0:
             raise ConfigError(
                 "A timeout is more than 0 seconds, retries at least 1, and backoff not negative."
@@ -65,10 +77,13 @@ class RequestChannel:
         self.timeout = timeout
         self._retries = retries
         self._backoff = backoff
+        self._curve = curve or credentials.curve()
         self._waiting: deque[Request] = deque()
         self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
         self._broken = False
+        self._agreed = True  # on what the socket's connection is; not yet, once it is made
+        self._terms = False  # a connection was ended before that
         self._answered = False  # on this socket
         self._breaks = 0
         self._tries = 0
@@ -127,10 +142,11 @@ class RequestChannel:
         self._tries += 1
         if self._tries == self._retries:
             self.reset()
+            why = _TERMS if self._terms else "Is it running, and is this its address?"
             times = "once" if self._retries == 1 else f"{self._retries} times"
             raise NoReply(
                 f"No reply from the broker at {self.address}: tried {times}, for {self.timeout:g} s each. "
-                "Is it running, and is this its address?"
+                f"{why}"
             )
         yield self._pause(self._tries - 1)
         self._since = time.monotonic()
@@ -141,13 +157,16 @@ class RequestChannel:
     def _progress(self) -> None:
         self._since = time.monotonic()
         self._tries = self._breaks = 0
+        self._terms = False
 
     def _open(self) -> None:
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
         socket.setsockopt(zmq.IPV6, self._ipv6)
-        self._monitor = socket.get_monitor_socket(_GONE)
+        if self._curve is not None:
+            self._curve.secure(socket)
+        self._monitor = socket.get_monitor_socket(_GONE | _MADE)
         self._socket = socket
         try:
             socket.connect(self.address)
@@ -183,8 +202,20 @@ class RequestChannel:
         gone = self._broken
         try:
             while True:
-                event, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
-                gone = gone or bool(struct.unpack_from("=H", event)[0] & _GONE)
+                data, _ = self._monitor.recv_multipart(zmq.NOBLOCK)
+                event: int = _EVENT.unpack_from(data)[0]
+                gone = gone or bool(event & _GONE)
+                if event == zmq.EVENT_CONNECTED:
+                    self._agreed = False
+                elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    self._agreed = True
+                elif not self._agreed:
+                    self._terms = True
+                if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                    self.reset()
+                    raise NotAuthenticated(
+                        f"The broker at {self.address} does not know this client's key, or takes it from nobody."
+                    )
         except zmq.Again:
             return gone
 
@@ -198,6 +229,7 @@ class RequestChannel:
             self._monitor.close()
         self._socket = self._monitor = None
         self._broken = self._answered = False
+        self._agreed = True
 
 
 def _place(address: str) -> Address | None:

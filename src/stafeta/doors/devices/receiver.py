@@ -17,14 +17,16 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from stafeta import addresses
 from stafeta.addresses import EVERY, EVERY_IPV4
 from stafeta.doors.devices.readings import HEAD, MAX_CONTENT, read_parts
+from stafeta.doors.devices.signing import TRAILER, Verifier
 from stafeta.errors import InvalidDatagram
 from stafeta.logs import fatal
 from stafeta.message import Kind
@@ -32,12 +34,13 @@ from stafeta.message import Kind
 log = logging.getLogger("stafeta.devices")
 
 DATAGRAMS: Final = 1024  # taken at once
-SLOT: Final = HEAD + MAX_CONTENT + 1  # one more than the longest, to tell a longer one
+SLOT: Final = HEAD + MAX_CONTENT + TRAILER + 1  # one more than the longest, to tell a longer one
 COST: Final = 400  # bytes of memory that a reading takes beside its payload, roughly
 RETRY_INTERVAL: Final = 1.0  # seconds until it is tried again after an error of the system
 CLOSING: Final = 0.3  # seconds for which datagrams are still taken when the door closes
 KNOWN: Final = 20_000  # senders remembered
 
+Network: TypeAlias = IPv4Network | IPv6Network
 Reading: TypeAlias = tuple[str, Kind, bytes, str]  # topic, kind, payload, source
 Datagram: TypeAlias = tuple[bytes, bytes, int, str]  # head, content and more, length of the datagram, source
 
@@ -51,13 +54,52 @@ class Received(NamedTuple):
     invalid: int  # datagrams that could not be read
     example: str  # what is wrong with one of them
     ended: bool  # there was nothing, or an empty datagram, which wakes the thread up
+    refused: int = 0  # from where nobody may send, or not signed as they must be
+
+
+class Guard:
+    """Whose datagrams are taken: of these networks, if any are named, and signed with the key, if there is one."""
+
+    def __init__(self, networks: Sequence[Network] = (), key: bytes | None = None) -> None:
+        self._networks = networks
+        self._verifier = None if key is None else Verifier(key)
+        self._within = lru_cache(KNOWN)(self._is_within)
+
+    def admit(self, datagrams: Iterator[Datagram], refused: list[str]) -> Iterator[Datagram]:
+        """Those that are taken; why others are not is added to `refused`."""
+        verifier = self._verifier
+        for head, content, length, source in datagrams:
+            if not length:
+                yield head, content, length, source
+            elif not self._within(source):
+                refused.append("They come from outside of devices.udp_networks.")
+            elif verifier is None:
+                yield head, content, length, source
+            else:
+                try:
+                    data = verifier.verify((head + content)[: min(length, SLOT)])
+                except InvalidDatagram as error:
+                    refused.append(str(error))
+                else:
+                    yield data[:HEAD].ljust(HEAD, b"\0"), data[HEAD:], len(data), source
+
+    def _is_within(self, source: str) -> bool:
+        host = ip_address(addresses.split(source).host)
+        return not self._networks or any(host in network for network in self._networks)
 
 
 class Receiver:
     """Calls `take`, on the loop, with what came; it has to say `done` with each."""
 
-    def __init__(self, udp: socket.socket, limit: int, take: Callable[[Received], None]) -> None:
+    def __init__(
+        self,
+        udp: socket.socket,
+        limit: int,
+        take: Callable[[Received], None],
+        guard: Guard | None = None,
+    ) -> None:
         self._socket = udp
+        self._guard = guard
         self._limit = limit
         self._take = take
         self._loop = asyncio.get_running_loop()
@@ -118,8 +160,8 @@ class Receiver:
     def _receive(self) -> None:
         portions = (_several if sys.platform == "linux" else _one_by_one)(self._socket)
         for datagrams in portions:
-            received = _read(datagrams)
-            if received.readings or received.invalid:
+            received = _read(datagrams) if self._guard is None else _read_guarded(datagrams, self._guard)
+            if received.readings or received.invalid or received.refused:
                 self._handed += _cost(received)
                 self._loop.call_soon_threadsafe(self._take, received)
             if self._closed and (received.ended or time.monotonic() > self._deadline):
@@ -159,6 +201,15 @@ def _read(datagrams: Iterator[Datagram]) -> Received:
         else:
             add((name, kind, payload, source))
     return Received(readings, invalid, example, empty or not (readings or invalid))
+
+
+def _read_guarded(datagrams: Iterator[Datagram], guard: Guard) -> Received:
+    refused: list[str] = []
+    received = _read(guard.admit(datagrams, refused))
+    if not refused:
+        return received
+    ended = received.ended and bool(received.readings)
+    return received._replace(refused=len(refused), example=received.example or refused[0], ended=ended)
 
 
 def _one_by_one(udp: socket.socket) -> Iterator[Iterator[Datagram]]:

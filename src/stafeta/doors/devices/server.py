@@ -22,8 +22,9 @@ from stafeta.doors.devices.codec import (
     text_stream,
 )
 from stafeta.doors.devices.connection import Connection
-from stafeta.doors.devices.receiver import Received, Receiver
+from stafeta.doors.devices.receiver import Guard, Received, Receiver
 from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
+from stafeta.doors.tls import Certificates, layered
 from stafeta.errors import NotAuthenticated
 from stafeta.logs import announce, fields
 
@@ -38,6 +39,7 @@ class Counts:
 
     invalid: int = 0  # datagrams that could not be read
     ignored: int = 0  # readings on topics that nobody has subscribed to
+    refused: int = 0  # datagrams of those who may not send any
     lost: int = 0  # datagrams that the kernel had no room for
     unstored: int = 0  # readings that could not be stored
     changed: int = 0  # messages that a device could not be sent as they are
@@ -56,8 +58,12 @@ class DevicesDoor:
         peer_timeout: float,
         takeover: bool = False,
         observer: Callable[[str], None] | None = None,
+        certificates: Certificates | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.broker = broker
+        self._certificates = certificates
+        self._guard = guard
         self.connections = Connections(broker, buffer, max_connections, peer_timeout, log, "devices")
         self.takeover = takeover  # an id goes to whoever came last with it
         self.observer = observer or log.info
@@ -86,9 +92,13 @@ class DevicesDoor:
         udp, tcp = bound or bind(host, port)
         port = udp.getsockname()[1]
         self._servers.append(
-            await self._loop.create_server(lambda: Connection(self), sock=tcp, backlog=BACKLOG)
+            await self._loop.create_server(
+                layered(lambda: Connection(self), self._certificates), sock=tcp, backlog=BACKLOG
+            )
         )
-        receiver = Receiver(udp, self._receive_buffer, lambda received: self._take(receiver, received))
+        receiver = Receiver(
+            udp, self._receive_buffer, lambda received: self._take(receiver, received), self._guard
+        )
         self._receivers.append(receiver)
         receiver.start()
         announce(log, f"listening on {Address(host, port)}")
@@ -121,8 +131,9 @@ class DevicesDoor:
         published = 0
         while self._received and not self.broker.congested and not self._share.spent:
             receiver, received = self._received.popleft()
-            if received.invalid:
+            if received.invalid or received.refused:
                 self.counts.invalid += received.invalid
+                self.counts.refused += received.refused
                 log.debug("datagrams are dropped: %s", received.example)
             ignored = self._share.count(partial(self._publish_readings, received.readings))
             self.counts.ignored += ignored
@@ -166,6 +177,7 @@ class DevicesDoor:
         self._reported = replace(now)
         dropped = {
             "invalid": now.invalid - before.invalid,
+            "refused": now.refused - before.refused,
             "lost": now.lost - before.lost,
             "unstored": now.unstored - before.unstored,
         }

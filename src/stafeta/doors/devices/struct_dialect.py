@@ -34,6 +34,7 @@ _ID, _SUBSCRIBE, _UNSUBSCRIBE = range(3)
 _BUFFER: Final = 242
 _COMMAND = struct.Struct(f"<i10s{_BUFFER}s")
 _ADDRESS = struct.Struct("<30si")
+_TLS_RECORD: Final = b"\x16\x03"  # what TLS begins with
 _HOST: Final = 29  # and the NUL that programs in C look for
 
 
@@ -43,7 +44,12 @@ def read(data: bytes, at: int) -> tuple[Command, int] | None:
         return None
     kind = int.from_bytes(data[at : at + 4], "little", signed=True)
     if kind not in (_ID, _SUBSCRIBE, _UNSUBSCRIBE):
-        raise InvalidCommand(f"{kind} is no kind of command; the kinds are 0, 1 and 2.")
+        hint = (
+            " This may be TLS, which the door is not configured for."
+            if data[at : at + 2] == _TLS_RECORD
+            else ""
+        )
+        raise InvalidCommand(f"{kind} is no kind of command; the kinds are 0, 1 and 2.{hint}")
     end = at + _COMMAND.size
     if end > len(data):
         return None

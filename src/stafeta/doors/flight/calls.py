@@ -17,6 +17,7 @@ from stafeta.doors.flight.codec import Description, Ticket
 from stafeta.doors.flight.encode_batches import BatchEncoder, schema_of
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import Stream
+from stafeta.doors.tls import Certificates
 from stafeta.errors import (
     BrokerClosed,
     InvalidRequest,
@@ -94,10 +95,17 @@ class _HeadersFactory(flight.ServerMiddlewareFactory):
 class Calls(flight.FlightServerBase):
     """Listens as soon as it is made."""
 
-    def __init__(self, door: "FlightDoor", location: str) -> None:
+    def __init__(self, door: "FlightDoor", location: str, certificates: Certificates | None = None) -> None:
         self._door = door
+        self.contents: tuple[bytes, ...] = ()
+        options: dict[str, Any] = {}
+        if certificates is not None:
+            self.contents = certificate, key, authorities = certificates.files.contents()
+            options["tls_certificates"] = [(certificate, key)]
+            if authorities:
+                options |= {"verify_client": True, "root_certificates": authorities}
         middleware: Any = {_HEADERS: _HeadersFactory()} if door.broker.security.configured else None
-        super().__init__(location, middleware=middleware)
+        super().__init__(location, middleware=middleware, **options)
 
     def _admit(self, context: Any) -> "Verbs":
         """What the caller may do, by the call's header, or by the certificate that TLS has verified."""

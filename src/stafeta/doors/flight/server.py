@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import count, pairwise
@@ -32,6 +33,7 @@ from stafeta.doors.flight.readers import (
     live_reader,
     unacknowledged,
 )
+from stafeta.doors.tls import Certificates
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
 from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
@@ -41,6 +43,8 @@ T = TypeVar("T")
 log = logging.getLogger("stafeta.flight")
 
 CLOSE_TIMEOUT: Final = 1.0  # seconds that calls have to end by themselves
+REBIND_INTERVAL: Final = 0.01  # seconds between two tries to listen where another server did
+REBIND_TIMEOUT: Final = 10.0
 CLOSED: Final = "The broker is shutting down."
 PARTITION: Final = 1_000_000  # messages of an endpoint, unless it is said how many there are to be
 ALONE: Final = 2 * DOOR_SHARE  # bytes of a group in which there is nothing but bulk
@@ -69,14 +73,25 @@ class Part:
 
 
 class FlightDoor:
-    def __init__(self, broker: Gate, *, max_batch: int, max_streams: int) -> None:
+    def __init__(
+        self,
+        broker: Gate,
+        *,
+        max_batch: int,
+        max_streams: int,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.broker = broker
         self.loop = asyncio.get_running_loop()
         self.max_batch = max_batch
         self.closing = False
         self.cut_off = False  # calls are left that nothing ends but the end of the process
         self._max_streams = max_streams
-        self._servers: list[Calls] = []
+        self._certificates = certificates
+        if certificates is not None:
+            certificates.on_reload = self._renew
+        self._servers: dict[Address, Calls] = {}
+        self._retiring: list[threading.Thread] = []  # which end servers that have been replaced
         self._numbers = count(1)
         self._streams: set[Stream] = set()
         self._clients: dict[tuple[str, str, str], Reader] = {}  # who reads for a user's client's filter
@@ -93,18 +108,49 @@ class FlightDoor:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Open one more address; returns it, with the port that was chosen where 0 was given."""
         try:
-            ip = addresses.resolve(host)
-            with _ipv6_taken(port) if ip == EVERY_IPV4 else nullcontext(port) as number:
-                server = Calls(self, f"grpc://{Address(ip, number)}")
+            server = self._serve(Address(addresses.resolve(host), port))
+        except ConfigError:
+            raise
         except Exception as error:
             log.debug("gRPC says: %s", error)
             raise ConfigError(
                 f"The Flight door cannot listen on {Address(host, port)}: the address is in use, or is not this "
                 "machine's."
             ) from error
-        self._servers.append(server)
         announce(log, f"listening on {Address(host, server.port)}")
         return host, server.port
+
+    def _serve(self, place: Address) -> Calls:
+        scheme = "grpc" if self._certificates is None else "grpc+tls"
+        with _ipv6_taken(place.port) if place.host == EVERY_IPV4 else nullcontext(place.port) as number:
+            server = Calls(self, f"{scheme}://{place._replace(port=number)}", self._certificates)
+        self._servers[place._replace(port=server.port)] = server
+        return server
+
+    def _renew(self) -> None:
+        """There are other certificates. gRPC reads them once, so each server is replaced: the old one takes no more
+        connections, and lets its calls end by themselves."""
+        assert self._certificates is not None
+        contents = self._certificates.files.contents()
+        for place, server in list(self._servers.items()):
+            if server.contents != contents:
+                del self._servers[place]
+                retiring = threading.Thread(target=server.shutdown, name="flight-retiring", daemon=True)
+                self._retiring = [one for one in self._retiring if one.is_alive()] + [retiring]
+                retiring.start()
+                self._succeed(place, time.monotonic() + REBIND_TIMEOUT)
+
+    def _succeed(self, place: Address, deadline: float) -> None:
+        """Listen where a server did that is being shut down, which takes it a moment."""
+        if self.closing:
+            return
+        try:
+            self._serve(place)
+        except Exception as error:  # noqa: BLE001 - whatever gRPC raises
+            if time.monotonic() > deadline:
+                log.error("the Flight door cannot listen on %s any more: %s", place, error)
+            else:
+                self.loop.call_later(REBIND_INTERVAL, self._succeed, place, deadline)
 
     async def close(self) -> None:
         """End the calls. One that waits for a client which does not read is left behind."""
@@ -121,8 +167,10 @@ class FlightDoor:
             self.cut_off = True
 
     def _shut_down(self, ended: asyncio.Event) -> None:
-        for server in self._servers:
+        for server in self._servers.values():
             server.shutdown()
+        for thread in self._retiring:
+            thread.join()
         with suppress(RuntimeError):  # it took so long that the loop has gone
             self.loop.call_soon_threadsafe(ended.set)
 

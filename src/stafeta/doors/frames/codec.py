@@ -21,6 +21,7 @@ from stafeta.message import Kind
 MAX_BODY: Final = 0xFFFF
 HEAD: Final = struct.Struct(">BH")
 KEYS: Final = ("command", "type")
+TLS_RECORD: Final = 0x16  # what TLS begins with
 VERBS: Final = "subscribe, unsubscribe, publish and listTopics"
 
 
@@ -97,7 +98,8 @@ class Frames:
             )
         if code >= len(SERIALIZERS):
             known = ", ".join(f"{one.code} ({one.name})" for one in SERIALIZERS)
-            raise InvalidFrame(f"A frame has the serializer {code}; there are {known}.")
+            hint = " This may be TLS, which the door is not configured for." if code == TLS_RECORD else ""
+            raise InvalidFrame(f"A frame has the serializer {code}; there are {known}.{hint}")
         self.serializer = SERIALIZERS[code]
 
     @property

@@ -16,18 +16,27 @@ from stafeta.doors.delivery import Encoder
 from stafeta.doors.frames.connection import Connection
 from stafeta.doors.frames.deliveries import OVERHEAD, encoder
 from stafeta.doors.frames.serializers import Serializer
+from stafeta.doors.tls import Certificates, layered
 from stafeta.errors import ConfigError
-from stafeta.logs import announce, fields
+from stafeta.logs import SeldomLog, announce
 
 log = logging.getLogger("stafeta.frames")
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
-REPORT: Final = 10.0  # seconds between two log lines that say the same
 
 
 class FramesDoor:
-    def __init__(self, broker: Gate, *, buffer: int, max_connections: int, peer_timeout: float) -> None:
+    def __init__(
+        self,
+        broker: Gate,
+        *,
+        buffer: int,
+        max_connections: int,
+        peer_timeout: float,
+        certificates: Certificates | None = None,
+    ) -> None:
         self.broker = broker
+        self._certificates = certificates
         self.connections = Connections(broker, buffer, max_connections, peer_timeout, log, "frames")
         self.numbers = count(1)
         self.cut = 0  # messages that were too large for a frame
@@ -36,7 +45,7 @@ class FramesDoor:
         self._servers: list[asyncio.Server] = []
         self.share = broker.share()
         self._turns: deque[Connection] = deque()  # connections that have much to say
-        self._warned: set[str] = set()
+        self.warn = SeldomLog(log).warning
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
@@ -49,7 +58,9 @@ class FramesDoor:
             ) from error
         port = bound.getsockname()[1]
         self._servers.append(
-            await self.loop.create_server(lambda: Connection(self), sock=bound, backlog=BACKLOG)
+            await self.loop.create_server(
+                layered(lambda: Connection(self), self._certificates), sock=bound, backlog=BACKLOG
+            )
         )
         announce(log, f"listening on {Address(host, port)}")
         return host, port
@@ -104,13 +115,6 @@ class FramesDoor:
         """Let a task go on that nobody waits for."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def warn(self, sentence: str, **details: object) -> None:
-        """A line in the log, unless there was the same one a moment ago: a stranger may cause any number."""
-        if sentence not in self._warned:
-            self._warned.add(sentence)
-            self.loop.call_later(REPORT, self._warned.discard, sentence)
-            log.warning(sentence, extra=fields(**details))
 
     def _cut(self, topic: str) -> None:
         self.cut += 1

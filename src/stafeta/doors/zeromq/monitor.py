@@ -16,7 +16,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from stafeta import addresses
-from stafeta.logs import fields
+from stafeta.logs import SeldomLog, fields
 
 T = TypeVar("T")
 
@@ -28,8 +28,15 @@ WANTED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_ACCEPT_FAILED
 )
-REPORT = 10.0  # seconds between two log lines that say the same
 FAILED = "a connection was closed: what came is not ZeroMQ"
+_MISMATCHES = {
+    int(
+        zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
+    ): "a connection was closed: either side wants CURVE, not both",
+    int(
+        zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
+    ): "a connection was closed: it expects another key of the broker's",
+}
 
 
 class Monitor:
@@ -39,9 +46,9 @@ class Monitor:
         self._socket = socket
         self._log = log
         self._limit = limit
+        self._seldom = SeldomLog(log)
         self._by_address = by_address  # how many may come from one address
         self._hosts: Counter[str] = Counter()
-        self._said: dict[str, float] = {}  # when the log said what it does not say often
         self._loop = asyncio.get_running_loop()
         self._events = socket.get_monitor_socket(WANTED)
         self._peers: dict[int, str] = {}  # by file descriptor
@@ -70,16 +77,14 @@ class Monitor:
             self._hosts[_host(peer)] += 1
             if self._hosts[_host(peer)] > self._by_address():
                 _of(value, _shut_down)
-                self._say_at_times(
-                    logging.WARNING,
+                self._seldom.warning(
                     "connections are refused: there are as many from their address as "
                     "limits.max_address_connections allows",
                     peer=peer,
                 )
             elif len(self._peers) > self._limit:
                 _of(value, _shut_down)
-                self._say_at_times(
-                    logging.WARNING,
+                self._seldom.warning(
                     "connections are refused: there are as many as limits.max_connections allows",
                     max_connections=self._limit,
                 )
@@ -88,12 +93,13 @@ class Monitor:
         elif event == zmq.EVENT_DISCONNECTED:
             self._log.info("disconnected", extra=fields(peer=self._forget(value)))
         elif event == zmq.EVENT_ACCEPT_FAILED:
-            self._say_at_times(
-                logging.ERROR,
+            self._seldom.error(
                 f"connections cannot be accepted: {os.strerror(value)}",
                 connections=len(self._peers),
             )
-        else:
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in _MISMATCHES:
+            self._seldom.warning(_MISMATCHES[value])
+        elif event != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # who has refused it has said so
             self._log.warning(FAILED)
 
     def _forget(self, value: int) -> str:
@@ -103,12 +109,6 @@ class Monitor:
         if self._hosts[host] <= 0:
             del self._hosts[host]
         return peer
-
-    def _say_at_times(self, level: int, sentence: str, **details: object) -> None:
-        now = self._loop.time()
-        if now - self._said.get(sentence, -REPORT) >= REPORT:
-            self._said[sentence] = now
-            self._log.log(level, sentence, extra=fields(**details))
 
 
 def _shut_down(connection: sockets.socket) -> None:

@@ -23,9 +23,11 @@ from zmq.backend import Socket as RawSocket
 from stafeta import addresses
 from stafeta.addresses import Address
 from stafeta.broker import DOOR_SHARE, Gate, Verbs
+from stafeta.curve import KeyPair
 from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
+from stafeta.doors.zeromq.curve import Curve
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
@@ -40,6 +42,7 @@ log = logging.getLogger("stafeta.zeromq")
 PORTION = 2000  # requests taken from the socket before others get their turn, unless they are large
 RETRY = 0.002  # seconds until a connection that took no more is tried again
 MAX_REMEMBERED = 10_000  # addresses remembered
+MAX_KEYS = 100_000  # connections whose keys are remembered
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
@@ -52,6 +55,8 @@ QUEUED = 1000  # replies, before it takes no more
 LARGE = 16 << 10  # bytes from which on a reply is counted until it is sent
 LARGE_REQUEST = 320 << 10  # bytes from which on a request is parsed off the loop
 LARGE_AT_ONCE = 2  # of these
+
+OWN_NAME = b"\0"  # what the names begin with that ZeroMQ gives to connections, each once
 
 TEXT: Dialect = TextDialect()
 JSON: Dialect = JsonDialect()
@@ -81,7 +86,10 @@ class ZeroMQDoor:
         max_backlog: int,
         max_connections: int,
         peer_timeout: float,
+        handshake_timeout: float = 10.0,
+        keys: KeyPair | None = None,
     ) -> None:
+        """With keys it takes nothing but CURVE, of users whose keys are known, where there are users."""
         self._broker = broker
         self._get_reply = get_reply
         self._max_backlog = max_backlog
@@ -96,6 +104,10 @@ class ZeroMQDoor:
         for option, value in KEEPALIVE.items():
             self._socket.set(getattr(zmq, option.replace("KEEP", "KEEPALIVE_")), value)
         self._socket.tcp_maxrt = milliseconds(peer_timeout)  # which is TCP_USER_TIMEOUT
+        self._socket.handshake_ivl = milliseconds(handshake_timeout)
+        self._curve = None if keys is None else Curve(self._context, keys, self._admit, log)
+        if self._curve is not None:
+            self._curve.secure(self._socket)
         self._socket.rcvhwm = RECEIVED
         self._socket.sndhwm = QUEUED
         self._monitor = Monitor(
@@ -110,10 +122,16 @@ class ZeroMQDoor:
         self._blocked: dict[bytes, deque[bytes]] = {}  # replies that a connection does not take
         self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
         self._sources: dict[bytes, str] = {}
+        self._why_skipped = "the first frame is not empty" + (
+            ""
+            if keys is None
+            else ", or the connection has a name of its own, which it may not have with CURVE"
+        )
         self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
         self._watchers = Watchers()
         self._verbs: Verbs | None = None  # everybody's, where no users are configured
-        self._verbs_of: dict[str, Verbs] = {}  # by address, where they are
+        self._keys_of: dict[bytes, str] = {}  # public ones, by connection, with CURVE
+        self._verbs_of: dict[tuple[str, str | None], Verbs] = {}  # by address and key, where they are
         if not broker.security.configured:
             self._verbs = broker.for_principal(ANYONE)
         broker.security.on_change(self._verbs_of.clear)
@@ -151,6 +169,8 @@ class ZeroMQDoor:
             await asyncio.wait([self._broker.commit()])
         self._monitor.close()
         self._socket.close()
+        if self._curve is not None:
+            self._curve.close()
         await self._loop.run_in_executor(None, self._context.term)
 
     # --- requests
@@ -179,7 +199,7 @@ class ZeroMQDoor:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
                 if receive(NOBLOCK) if connection in self._sources else self._meet(connection):
-                    self._skip("the first frame is not empty", connection)
+                    self._skip(self._why_skipped, connection)
                     continue
                 if not _get(socket, RCVMORE):
                     self._skip("they have no body", connection)
@@ -207,7 +227,14 @@ class ZeroMQDoor:
         if len(self._sources) >= MAX_REMEMBERED:
             self._sources.clear()
         delimiter = self._socket.recv(NOBLOCK, copy=False)
+        if self._curve is not None and connection[:1] != OWN_NAME:
+            # Another key's connection could come to have the same one, and with it what is still to be answered.
+            return connection
         try:
+            if self._curve is not None:
+                if len(self._keys_of) >= MAX_KEYS:
+                    del self._keys_of[next(iter(self._keys_of))]
+                self._keys_of[connection] = str(delimiter.get("User-Id"))
             self._sources[connection] = addresses.unmapped(str(delimiter.get("Peer-Address")))
         except zmq.ZMQError:
             self._sources[connection] = ""
@@ -245,15 +272,20 @@ class ZeroMQDoor:
         turn.connections.add(connection)
 
     def _identify(self, connection: bytes) -> Verbs:
-        """What the door's own user may do: nobody has credentials here. Raises `NotAuthenticated` where it has none."""
+        """What a connection's user may do: that of its key, or without CURVE the door's own. Raises `NotAuthenticated`
+        where there is none."""
         address = self._sources.get(connection, "")
-        verbs = self._verbs_of.get(address)
+        key = None if self._curve is None else self._keys_of.get(connection, "")
+        verbs = self._verbs_of.get((address, key))
         if verbs is None:
-            principal = self._broker.security.identify(door="zeromq", address=address)
+            principal = self._broker.security.identify(door="zeromq", address=address, curve_key=key)
             if len(self._verbs_of) >= MAX_REMEMBERED:
                 self._verbs_of.clear()
-            verbs = self._verbs_of[address] = self._broker.for_principal(principal)
+            verbs = self._verbs_of[address, key] = self._broker.for_principal(principal)
         return verbs
+
+    def _admit(self, key: str, address: str) -> None:
+        self._broker.security.identify(door="zeromq", address=address, curve_key=key)
 
     def _finish(self, turn: Turn) -> None:
         if turn.replies:

@@ -7,21 +7,23 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from stafeta import times
+from stafeta import credentials, times
 from stafeta.addresses import FLIGHT, read_flight
+from stafeta.credentials import Login
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.message import Kind
 from stafeta.names import check_client, check_filter, check_name, matcher
 from stafeta.units import parse_count, parse_duration
 
 if TYPE_CHECKING:
-    from stafeta.clients.flight.channel import Channel, Tls
+    from stafeta.clients.flight.channel import Channel
     from stafeta.clients.flight.connection import Connection
+    from stafeta.clients.tls import Tls
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 Offset: TypeAlias = int | Edge
@@ -42,13 +44,16 @@ _FOR_WRITES: Final = ("txnAppId", "txnVersion")
 _SPARKS_OWN: Final = {"checkpointlocation", "queryname"}
 
 
+_NOBODY: Final = Login()
+
+
 @dataclass(frozen=True)
 class Address:
     """Where the broker is, and who asks."""
 
     broker: str = FLIGHT
     timeout: float = 120.0
-    token: str | None = field(default=None, repr=False)
+    login: Login = _NOBODY
     roots: str | None = None
     certificate: str | None = None
     key: str | None = None
@@ -58,18 +63,22 @@ class Address:
         """A connection, which is made when it is first used."""
         from stafeta.clients.flight.connection import Connection
 
-        return Connection(self.broker, timeout=self.timeout, token=self.token, tls=self._tls())
+        return Connection(self.broker, timeout=self.timeout, tls=self._tls(), **self._login())
 
     def channel(self) -> "Channel":
         """The same for who makes the calls himself."""
         from stafeta.clients.flight.channel import Channel
 
-        return Channel(self.broker, self.timeout, token=self.token, tls=self._tls())
+        return Channel(self.broker, self.timeout, tls=self._tls(), **self._login())
+
+    def _login(self) -> dict[str, str | None]:
+        return {"user": self.login.user, "password": self.login.password, "token": self.login.token}
 
     def _tls(self) -> "Tls | None":
-        if not (self.roots or self.certificate or self.key or self.hostname):
+        named = self.roots or self.certificate or self.key or self.hostname
+        if not named or not self.broker.startswith("grpc+tls:"):
             return None
-        from stafeta.clients.flight.channel import Tls
+        from stafeta.clients.tls import Tls
 
         return Tls(self.roots, self.certificate, self.key, self.hostname)
 
@@ -250,12 +259,23 @@ def _address(given: _Given) -> Address:
     return Address(
         given.take("broker", read_flight, Address.broker),
         given.take("timeout", _timeout, Address.timeout),
-        given.take("token", str),
-        given.take("tlsRoots", str),
-        given.take("tlsCertificate", str),
-        given.take("tlsKey", str),
-        given.take("tlsHostname", str),
+        _login(given),
+        given.take("tlsRoots", str) or credentials.variable("ca"),
+        given.take("tlsCertificate", str) or credentials.variable("cert"),
+        given.take("tlsKey", str) or credentials.variable("key"),
+        given.take("tlsHostname", str) or credentials.variable("tls_hostname"),
     )
+
+
+def _login(given: _Given) -> Login:
+    """Who asks: as the options say it, or else the driver's environment. Tasks are given it, and look for no other."""
+    user, password, token = (given.take(name, str) for name in ("user", "password", "token"))
+    password_file, token_file = given.take("passwordFile", str), given.take("tokenFile", str)
+    if password_file is not None:
+        password = credentials.read_secret(password_file)
+    if token_file is not None:
+        token = credentials.read_secret(token_file)
+    return credentials.login(user, password, token)
 
 
 def _offsets(text: str) -> Edge | dict[str, Offset]:
