@@ -1,10 +1,14 @@
 """Source and sink through TLS, with a token."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -80,6 +84,47 @@ def test_a_token_is_in_no_plan_and_no_checkpoint(spark: SparkSession, place: Pla
         spark.read.format("stafeta").options(
             broker=place.flight, tlsRoots=str(place.authority.roots), subscribe="hall"
         ).load().collect()
+
+
+@pytest.mark.slow
+def test_jobs_and_sql_use_the_environment_and_show_nothing(place: Place, tmp_path: Path) -> None:
+    environment = os.environ | {"STAFETA_TOKEN": place.token, "STAFETA_CA": str(place.authority.roots)}
+    lake = ("--set", f"lake.warehouse={tmp_path / 'lake'}", "--broker", place.flight)
+    for words in (
+        ("pipeline", "run", "archive", "--once", *lake),
+        ("sql", "SELECT count(*) AS readings FROM messages WHERE topic = 'hall'", *lake),
+    ):
+        command = subprocess.Popen(
+            [sys.executable, "-m", "stafeta", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        seen: set[str] = set()
+        while True:
+            try:
+                output, errors = command.communicate(timeout=0.2)
+                break
+            except subprocess.TimeoutExpired:
+                seen |= command_lines(command.pid)
+        assert command.returncode == 0, errors
+        assert any("java" in line for line in seen)
+        assert not [line for line in seen if place.token in line]
+        assert place.token not in output + errors
+    assert "20" in output
+    assert not holding(tmp_path, place.token)
+
+
+def command_lines(pid: int) -> set[str]:
+    """Those of a process and all that it has started."""
+    found: set[str] = set()
+    try:
+        for process in (one := psutil.Process(pid), *one.children(recursive=True)):
+            found.add(" ".join(process.cmdline()))
+    except psutil.Error:
+        pass  # it has just ended
+    return found
 
 
 def holding(folder: Path, secret: str) -> list[Path]:
