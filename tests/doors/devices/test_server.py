@@ -190,7 +190,7 @@ def test_what_cannot_be_read_is_dropped_and_counted(tmp_path_factory: pytest.Tem
             sent = publisher.send("t", 3, b"x" * 1500)
             assert subscriber.receive(1) == [sent]
         broker.stop()
-        assert "datagrams were dropped invalid=8 lost=0 unstored=0" in broker.stderr
+        assert "datagrams were dropped invalid=8 refused=0 lost=0 unstored=0" in broker.stderr
 
 
 def test_what_a_device_cannot_carry_comes_cut_as_a_string(

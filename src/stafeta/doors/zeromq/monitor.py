@@ -30,9 +30,7 @@ WANTED = (
 )
 FAILED = "a connection was closed: what came is not ZeroMQ"
 _MISMATCHES = {
-    int(
-        zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH
-    ): "a connection was closed: either side wants CURVE, not both",
+    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): f"{FAILED}, or either side wants CURVE, not both",
     int(
         zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC
     ): "a connection was closed: it expects another key of the broker's",
@@ -98,7 +96,7 @@ class Monitor:
                 connections=len(self._peers),
             )
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in _MISMATCHES:
-            self._seldom.warning(_MISMATCHES[value])
+            self._log.warning(_MISMATCHES[value])
         elif event != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # who has refused it has said so
             self._log.warning(FAILED)
 

@@ -57,7 +57,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connection: Connection | None = None
         self._initial: Offsets | None = None
         self._target: dict[str, int] | None = None  # where Trigger.AvailableNow ends
-        self._seen: dict[str, TopicInfo] = {}  # the topics when they were last looked at
+        self._seen: dict[str, TopicInfo] | None = None  # the topics when they were last looked at
         self._held = False
         self._done: dict[str, int] = {}  # what was acknowledged
         self._waiting_since: float | None = None  # for `minOffsetsPerTrigger`
@@ -146,7 +146,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offsets | None:
         """As of the last look: a report is nothing to wait for, or to fail by."""
-        return {name: topic.next for name, topic in self._seen.items()} or None
+        return None if self._seen is None else {name: topic.next for name, topic in self._seen.items()}
 
     @plain_errors
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
@@ -193,8 +193,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for filter_ in self._options.filters:
             for topic in self._broker().topics(filter_):
                 found[topic.topic] = topic
-        self._seen = dict(sorted(found.items()))
-        return self._seen
+        self._seen = topics = dict(sorted(found.items()))
+        return topics
 
     def _few(self, wanted: Sequence[Range]) -> dict[str, Held] | None:
         """The topics as they were last looked at, where so little is wanted that one task reads it in any case: then
@@ -202,7 +202,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._guesses = (self._guesses + 1) % _GUESSES
         if not self._guesses or sum(one.rows for one in wanted) * self._weight > LEAST:
             return None
-        seen = [self._seen.get(one.topic) for one in wanted]
+        known = self._seen or {}
+        seen = [known.get(one.topic) for one in wanted]
         if any(one is None or one.next < range_.stop for one, range_ in zip(seen, wanted, strict=True)):
             return None  # a micro-batch that was planned before
         return {
