@@ -19,13 +19,19 @@ HOSTS = ("127.0.0.1", "::1") if IPV6 else ("127.0.0.1",)
 _numbers = count(1)
 
 
-@pytest.fixture(scope="session")
-def one_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """The broker of all tests that do it no harm, with every door open, on IPv4 and on IPv6."""
+@pytest.fixture(scope="session", params=["anyone", "users"])
+def one_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """The broker of all tests that do it no harm, with every door open, on IPv4 and on IPv6: one without users, and one
+    whose users may do just what the tests do."""
     data = tmp_path_factory.mktemp("conformance") / "data"
-    users = data.with_name("users.toml")
-    save(users, Users({"stranger": User(allow=ALLOWED)}, doors=dict.fromkeys(("zeromq", *DOORS), "stranger")))
-    options = ("--set", "durability=os", "--set", "log_level=debug", "--users", str(users))
+    options = ["--set", "durability=os", "--set", "log_level=debug"]
+    if request.param == "users":
+        users = data.with_name("users.toml")
+        stranger = User(allow=ALLOWED)
+        save(users, Users({"stranger": stranger}, doors=dict.fromkeys(("zeromq", *DOORS), "stranger")))
+        options += ["--users", str(users)]
     with BrokerProcess(data, *options, doors=DOORS, hosts=HOSTS) as process:
         yield process
         assert "Traceback" not in process.stderr
