@@ -67,16 +67,16 @@ PART = 4  # a batch that is less than this part of its block is taken out of it,
 def joined(batches: "Sequence[ColumnBatch]") -> "list[ColumnBatch]":
     """Batches of one topic, in order, with small neighbours made one: commits may have held a message each."""
     made: list[ColumnBatch] = []
-    together: list[ColumnBatch] = []
+    some: list[ColumnBatch] = []
     for batch in _whole(batches):
-        if together and (batch.count >= SMALL or batch.base != together[-1].end):
-            made.append(_one(together))
-            together = []
+        if some and (batch.count >= SMALL or batch.base != some[-1].end):
+            made.append(_one(some))
+            some = []
         if batch.count < SMALL:
-            together.append(batch)
+            some.append(batch)
         else:
             made.append(batch)
-    return [*made, _one(together)] if together else made
+    return [*made, _one(some)] if some else made
 
 
 def as_columns(batch: Batch) -> "ColumnBatch":
@@ -111,6 +111,12 @@ def _one(batches: "list[ColumnBatch]") -> "ColumnBatch":
     first = batches[0]
     if len(batches) == 1 and first.count * PART > first.block.rows:
         return first
+    block = together(batches)
+    return ColumnBatch(first.topic, first.base, block.rows, block, 0)
+
+
+def together(batches: "Sequence[ColumnBatch]") -> Block:
+    """The messages of several batches, of any topics, one after the other."""
     rows = sum([batch.count for batch in batches])
     columns = []
     for index in range(len(TYPES)):
@@ -125,17 +131,17 @@ def _one(batches: "list[ColumnBatch]") -> "ColumnBatch":
             columns.append(values[0])
         else:
             columns.append(pa.concat_arrays([batch.array(index) for batch in batches]))
-    return ColumnBatch(first.topic, first.base, rows, Block(rows, tuple(columns)), 0)
+    return Block(rows, tuple(columns))
 
 
-def _counters(batches: "list[ColumnBatch]") -> Any:
+def _counters(batches: "Sequence[ColumnBatch]") -> Any:
     counted = [batch.block.columns[COUNTER][batch.row : batch.row + batch.count] for batch in batches]
     if all(a.stop == b.start for a, b in pairwise(counted)):
         return range(counted[0].start, counted[-1].stop)
     return pa.concat_arrays([counting(each.start, each.stop) for each in counted])
 
 
-def _positions(batches: "list[ColumnBatch]") -> Any:
+def _positions(batches: "Sequence[ColumnBatch]") -> Any:
     starts = [batch.block.columns[POSITION] for batch in batches]
     if not any(isinstance(start, pa.Array) for start in starts):
         firsts = [start + batch.row for start, batch in zip(starts, batches, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
 
-from stafeta.columns import ColumnBatch, joined
+from stafeta.columns import SMALL, ColumnBatch, joined, together
 from stafeta.errors import StoreConflict, StoreDamaged
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.blocks import HeaderColumns, Run, checksum, encode_columns, encode_rows, make_header
@@ -25,6 +25,9 @@ from stafeta.store.sqlite.segments import BodyLocation, Segments
 BLOCK_ROWS = 1 << 15
 BLOCK_BYTES = 1 << 20  # of payload; a larger block makes a topic that has little in it dear to read
 COLUMNS_BYTES = 4 << 20  # the same, where a block has one topic
+# Small batches of several topics share a block, up to so much: reading it whole costs less than another block would.
+SHARED_ROWS = 1 << 12
+SHARED_BYTES = 1 << 16
 
 RowsPiece: TypeAlias = tuple[int, RowBatch, int]  # topic, messages, bytes of payload
 ColumnsPiece: TypeAlias = tuple[int, ColumnBatch]
@@ -44,6 +47,10 @@ class Made(NamedTuple):
 
 class Promotions(list[Promotion]):
     """All of a staged batch."""
+
+
+class ColumnsPieces(list[ColumnsPiece]):
+    """The batches that share a block."""
 
 
 class Writer:
@@ -128,8 +135,8 @@ class Writer:
             block += 1
             if isinstance(portion, Promotions):
                 yield self._promoted(block, portion, ends)
-            elif isinstance(portion, tuple):
-                yield self._of_columns(block, *portion, ends)
+            elif isinstance(portion, ColumnsPieces):
+                yield self._of_columns(block, portion, ends)
             else:
                 yield self._of_rows(block, portion, ends)
 
@@ -151,10 +158,16 @@ class Writer:
         columns, body = encode_rows(rows)
         return Made(block, len(rows), columns, runs, body, zlib.crc32(body))
 
-    def _of_columns(self, block: int, topic: int, batch: ColumnBatch, ends: Ends) -> Made:
-        columns, body = encode_columns(batch)
-        run = self._run(block, topic, batch.base, batch.count, batch.latest, batch.size, ends)
-        return Made(block, batch.count, columns, [run], body, zlib.crc32(body))
+    def _of_columns(self, block: int, pieces: "ColumnsPieces", ends: Ends) -> Made:
+        runs: list[Run] = []
+        row = 0
+        for topic, batch in pieces:
+            runs.append(self._run(block, topic, batch.base, batch.count, batch.latest, batch.size, ends, row))
+            row += batch.count
+        batches = [batch for _, batch in pieces]
+        whole = batches[0] if len(batches) == 1 else ColumnBatch("", 0, row, together(batches), 0)
+        columns, body = encode_columns(whole)
+        return Made(block, row, columns, runs, body, zlib.crc32(body))
 
     def _run(
         self, block: int, topic: int, base: int, rows: int, time: int, size: int, ends: Ends, row: int = 0
@@ -293,7 +306,7 @@ def _conflict(topic: int, end: int, base: int) -> StoreConflict:
 
 def _portions(
     appends: Iterable[Append | Promotion],
-) -> Iterator["list[RowsPiece] | ColumnsPiece | Promotions"]:
+) -> Iterator["list[RowsPiece] | ColumnsPieces | Promotions"]:
     """Split what is appended into blocks of a bounded size."""
     for form, alike in groupby(appends, _form):
         if form is Promotion:
@@ -302,8 +315,7 @@ def _portions(
         elif form is RowBatch:
             yield from _row_pieces(cast("Iterable[tuple[int, RowBatch]]", alike))
         else:
-            for topic, together in groupby(cast("Iterable[ColumnsPiece]", alike), itemgetter(0)):
-                yield from _column_pieces(topic, [batch for _, batch in together])
+            yield from _column_pieces(cast("Iterable[ColumnsPiece]", alike))
 
 
 def _form(append: Append | Promotion) -> type[object]:
@@ -336,7 +348,27 @@ def _row_pieces(appends: Iterable[tuple[int, RowBatch]]) -> Iterator[list[RowsPi
         yield pieces
 
 
-def _column_pieces(topic: int, batches: list[ColumnBatch]) -> Iterator[ColumnsPiece]:
-    for batch in joined(batches):
-        for part in batch.parts(COLUMNS_BYTES):
-            yield topic, cast("ColumnBatch", part)
+def _column_pieces(appends: Iterable[ColumnsPiece]) -> Iterator[ColumnsPieces]:
+    pieces = ColumnsPieces()
+    rows = size = 0
+    for topic, batch in _parts(appends):
+        rows += batch.count
+        size += batch.size
+        large = batch.count >= SMALL
+        if pieces and (large or rows > SHARED_ROWS or size > SHARED_BYTES):
+            yield pieces
+            pieces, rows, size = ColumnsPieces(), batch.count, batch.size
+        pieces.append((topic, batch))
+        if large:
+            yield pieces
+            pieces, rows, size = ColumnsPieces(), 0, 0
+    if pieces:
+        yield pieces
+
+
+def _parts(appends: Iterable[ColumnsPiece]) -> Iterator[ColumnsPiece]:
+    """The batches of one topic that stand side by side as one, or as several of a bounded size."""
+    for topic, alike in groupby(appends, itemgetter(0)):
+        for batch in joined([batch for _, batch in alike]):
+            for part in batch.parts(COLUMNS_BYTES):
+                yield topic, cast("ColumnBatch", part)
