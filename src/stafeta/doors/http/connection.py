@@ -88,7 +88,8 @@ class HttpConnection(HttpToolsProtocol):
         self._unused += len(data)
         super().data_received(data)
         if self._unused > MAX_HEAD and not self.transport.is_closing():
-            self._refuse(431, "The head of a request is too large; at most 64 KiB are allowed.")
+            what = "The head of a request" if self._between_requests else "What stands beside a body"
+            self._refuse(431, f"{what} is too large; at most 64 KiB are allowed.")
         elif self._unused and self._deadline is None and self._between_requests:
             self._deadline = self.loop.call_later(self._door.broker.limits.identify_timeout, self._late)
 
