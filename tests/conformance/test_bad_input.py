@@ -45,7 +45,10 @@ def command(kind: int, name: bytes = b"bad", buffer: bytes = b"") -> bytes:
 BOMB = b'<!DOCTYPE a [<!ENTITY b "bb"><!ENTITY c "&b;&b;">]><a command="publish" topic="t" message="&c;"/>'
 OTHER = frame(0, b'{"command":"listTopics"}') + frame(1, b'<a command="listTopics"/>')
 
-CHUNKED = b"POST /api/topics/%2Fconformance%2Fx/messages HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = (
+    b"POST /api/topics/%2Fconformance%2Fx/messages HTTP/1.1\r\nHost: localhost\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
 
 BAD = [
     Bad("garbage", "zeromq", HTTP, "what came is not ZeroMQ", closed=False),
