@@ -25,6 +25,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 from stafeta.pipeline.lake import files, unused
 from stafeta.pipeline.lake.merging import DamagedFile, Source, merge
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.transactions import transaction
 from stafeta.pipeline.lake.turns import MERGE, turn, turn_if_free
 
 SIZE: Final = 128 << 20  # bytes of a file that is large enough
@@ -85,8 +86,8 @@ class Merging:
         with turn(table.location()):
             table.refresh()
             try:
-                with table.transaction() as transaction:
-                    change = _Replacing(Operation.OVERWRITE, transaction, table.io)
+                with transaction(table) as changes:
+                    change = _Replacing(Operation.OVERWRITE, changes, table.io)
                     change.lists = self._lists
                     with change:
                         for file in group:

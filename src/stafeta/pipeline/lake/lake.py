@@ -31,6 +31,7 @@ from stafeta.pipeline.lake.compaction import after_commit
 from stafeta.pipeline.lake.marks import LOG, latest
 from stafeta.pipeline.lake.recovery import has_metadata
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.transactions import transaction
 from stafeta.pipeline.lake.turns import turn
 from stafeta.ranges import Ranges, count, missing
 
@@ -162,10 +163,10 @@ class Lake:
             nonlocal added
             if is_there():
                 return False
-            with table.transaction() as transaction:
+            with transaction(table) as changes:
                 if urls:
-                    transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
-                transaction.set_properties({WRITER + writer: str(batch)})
+                    changes.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
+                changes.set_properties({WRITER + writer: str(batch)})
             added = _added(table) if urls else 0
             return True
 
@@ -205,9 +206,9 @@ class Lake:
                 marks = [table.properties.get(LOG, ""), *source.marks]
                 source.check(marks)  # while nobody else commits
                 properties[LOG] = latest(marks)
-            with table.transaction() as transaction:
-                transaction.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
-                transaction.set_properties(properties)
+            with transaction(table) as changes:
+                changes.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
+                changes.set_properties(properties)
             return True
 
         if self._committed(table, change):
@@ -250,11 +251,11 @@ class Lake:
 
         def change() -> bool:
             properties = made(table)
-            with table.transaction() as transaction:
-                transaction.set_properties(
+            with transaction(table) as changes:
+                changes.set_properties(
                     {name: value for name, value in properties.items() if value is not None}
                 )
-                transaction.remove_properties(*(name for name, value in properties.items() if value is None))
+                changes.remove_properties(*(name for name, value in properties.items() if value is None))
             return bool(properties)
 
         self._committed(table, change)
