@@ -187,7 +187,7 @@ def test_pages_and_searches_have_each_topic_once(peer: Peer, topic: str) -> None
 
     def all_of(**parameters: object) -> list[str]:
         found: list[str] = []
-        after = ""
+        after: str | None = ""
         while after is not None:
             page = peer.get("/api/topics", filter=f"{topic}/#", after=after, **parameters)
             found += [one["topic"] for one in page["topics"]]
