@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from stafeta.security import User, Users
 from stafeta.security.passwords import hash_password
@@ -212,7 +213,7 @@ def test_a_page_of_another_site_gets_nothing_by_other_credentials_either(broker:
 
 def test_a_websocket_says_where_it_comes_from(broker: Guarded) -> None:
     url = f"ws://{broker.place[0]}:{broker.place[1]}/api/socket?filter=a/%23"
-    for origin, headers, status in (("http://evil.example", ANN, 403), (None, {}, 401)):
+    for origin, headers, status in ((Origin("http://evil.example"), ANN, 403), (None, {}, 401)):
         with (
             pytest.raises(InvalidStatus) as raised,
             connect(url, origin=origin, additional_headers=headers, open_timeout=PATIENCE),
@@ -220,7 +221,9 @@ def test_a_websocket_says_where_it_comes_from(broker: Guarded) -> None:
             pass
         assert raised.value.response.status_code == status
         assert raised.value.response.headers["content-type"] == "application/problem+json"
-    with connect(url, origin=own(broker.place)["Origin"], additional_headers=ANN, open_timeout=PATIENCE):
+    with connect(
+        url, origin=Origin(own(broker.place)["Origin"]), additional_headers=ANN, open_timeout=PATIENCE
+    ):
         pass
 
 

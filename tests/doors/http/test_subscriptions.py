@@ -152,7 +152,7 @@ def test_pages_have_everybody_once(peer: Peer, topic: str) -> None:
         peer.post("/api/subscriptions", {"client": name, "filter": f"{topic}/#"})
     for path, what in (("/api/subscriptions", "subscriptions"), ("/api/clients", "clients")):
         found: list[str] = []
-        after = ""
+        after: str | None = ""
         while after is not None:
             page = peer.get(path, limit=2, after=after)
             found += [one["client"] for one in page[what]]
