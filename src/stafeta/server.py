@@ -36,6 +36,7 @@ from stafeta.security.audit import TOPIC as AUDIT_TOPIC
 from stafeta.security.audit import Audit
 from stafeta.security.security import used_path
 from stafeta.store.sqlite import SqliteStore
+from stafeta.systemd import Service
 
 if TYPE_CHECKING:
     from stafeta.doors.devices.sockets import Bound
@@ -107,7 +108,15 @@ async def _serve(
             _save_token_use(loop, security)
         security.start()
         certificates = _certificates(config)
-        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, config.security.users, certificates)
+        service = Service()
+        closing.callback(service.stop_watching)
+
+        def read_again() -> None:
+            service.reloading()
+            _reload(broker, reload, config.security.users, certificates)
+            service.ready(_status(broker))
+
+        loop.add_signal_handler(signal.SIGHUP, read_again)
         log.info(
             "opened %s",
             config.data,
@@ -116,10 +125,17 @@ async def _serve(
         _settle_garbage(loop)
         flight = await _open_doors(config, broker, certificates, closing, observer, bound)
         broker.start_collection(config.store.sweep)
+        service.ready(_status(broker))
+        service.watch(broker.ping)
         await stopping.wait()
+        service.stopping()
         log.info("stopping")
     log.info("stopped")
     return flight is not None and flight.cut_off
+
+
+def _status(broker: Broker) -> str:
+    return f"open, with {len(broker.topics)} topics and {len(broker.clients)} clients"
 
 
 async def _open_doors(
