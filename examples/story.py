@@ -133,7 +133,18 @@ class Stage:
 
     def start_broker(self) -> None:
         """Starts it: on any free port, and the second time on the same one."""
-        doors = ("--zeromq", str(self._port), "--devices", "off", "--frames", "off", "--flight", "off")
+        doors = (
+            "--zeromq",
+            str(self._port),
+            "--devices",
+            "off",
+            "--frames",
+            "off",
+            "--flight",
+            "off",
+            "--http",
+            "off",
+        )
         broker = self._start("serve", "--data", "log", *doors, background=True)
         log = Lines(broker.stderr)
         listening = log.wait(lambda lines: next(filter(None, map(LISTENING.search, lines)), None))

@@ -155,6 +155,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str], folder: str) -> N
 if __name__ == "__main__":
     import stafeta.cli.main
     import stafeta.doors.flight.server
+    import stafeta.doors.http.server
     import stafeta.server  # noqa: F401 - for those who are forked
 
     _serve(socket.socket(fileno=int(sys.argv[1])))

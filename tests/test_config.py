@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.config import Address, Config, Keep, Limits, Setting, Store, TopicRule, ZeroMQ, load
-from stafeta.config.options import OPTIONS, SECTIONS, Devices, Flight, Frames
+from stafeta.config.options import OPTIONS, SECTIONS, Devices, Flight, Frames, Http
 from stafeta.config.sources import VARIABLES, build, from_assignment
 from stafeta.errors import ConfigError
 
@@ -200,7 +200,7 @@ def test_other_addresses_are_refused_unless_asked_for_by_name(host: str) -> None
 def test_the_address_of_a_door_counts_as_well() -> None:
     assert "zeromq.listen: 0.0.0.0:9001 can be reached" in refusal(STAFETA_ZEROMQ="0.0.0.0:9001")
     doors = {"STAFETA_ZEROMQ": "127.0.0.1:9001"} | {
-        f"STAFETA_{door}": "off" for door in ("DEVICES", "FRAMES", "FLIGHT")
+        f"STAFETA_{door}": "off" for door in ("DEVICES", "FRAMES", "FLIGHT", "HTTP")
     }
     only_the_door = load(environment={"STAFETA_HOST": "0.0.0.0", **doors})
     assert only_the_door.zeromq.listen == (Address("127.0.0.1", 9001),)
@@ -234,6 +234,14 @@ configs = st.builds(
     devices=st.builds(Devices, st.lists(addresses, max_size=3).map(tuple), sizes, sizes),
     frames=st.builds(Frames, st.lists(addresses, max_size=3).map(tuple), sizes),
     flight=st.builds(Flight, st.lists(addresses, max_size=3).map(tuple), sizes, counts),
+    http=st.builds(
+        Http,
+        st.lists(addresses, max_size=3).map(tuple),
+        sizes,
+        sizes,
+        st.lists(st.sampled_from(["broker.example.com", "::1"]), max_size=2).map(tuple),
+        durations.filter(lambda seconds: seconds >= 1),
+    ),
     limits=st.builds(Limits, sizes, sizes, counts, counts, counts, counts),
     store=st.builds(Store, sizes, counts, durations),
     topics=st.lists(st.builds(TopicRule, filters, keeps), unique_by=lambda rule: rule.filter, max_size=3).map(

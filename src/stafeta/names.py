@@ -25,6 +25,9 @@ DEVICES_PREFIX = "devices/"
 FRAMES_PREFIX = "frames/"  # its connections, which have numbers
 FLIGHT_PREFIX = "flight/"
 FLIGHT_STREAM_PREFIX = "flights/"  # its streams without a client, which have numbers
+HTTP_PREFIX = "http/"
+HTTP_STREAM_PREFIX = "http-stream/"  # its streams without a client, which have numbers
+HTTP_KEY_PREFIX = "http-key/"  # producers: what is published with an idempotency key
 WATCH_PREFIX = "watch/"  # ZeroMQ clients that watch
 COUNTER_PREFIX = "counter/"  # ZeroMQ clients, as producers that draw their counters
 # What stands before all of that where users are configured: `users/<user>/`. So a name is its user's, also after a
@@ -36,6 +39,9 @@ PREFIXES = (
     FRAMES_PREFIX,
     FLIGHT_PREFIX,
     FLIGHT_STREAM_PREFIX,
+    HTTP_PREFIX,
+    HTTP_STREAM_PREFIX,
+    HTTP_KEY_PREFIX,
     WATCH_PREFIX,
     COUNTER_PREFIX,
 )
@@ -98,7 +104,7 @@ def owner_of(name: str) -> tuple[str, str]:
 def client_of(name: str) -> str:
     """The id by which a client calls itself, of the name that it has at the broker; none where its door counts."""
     rest = owner_of(name.removeprefix(COUNTER_PREFIX))[1]
-    if rest.startswith((FRAMES_PREFIX, FLIGHT_STREAM_PREFIX)):
+    if rest.startswith((FRAMES_PREFIX, FLIGHT_STREAM_PREFIX, HTTP_STREAM_PREFIX, HTTP_KEY_PREFIX)):
         return ""
     return next((rest.removeprefix(prefix) for prefix in PREFIXES if rest.startswith(prefix)), rest)
 

@@ -189,6 +189,8 @@ async def _open_doors(
         closing.push_async_callback(frames.close)
         for address in config.addresses(config.frames.listen):
             await frames.listen(address.host, address.port)
+    if config.http.listen:
+        await _open_http(config, broker, certificates, closing, connections)
     if not config.flight.listen:
         return None
     from stafeta.doors.flight.server import FlightDoor  # takes its time, which a devices server need not
@@ -203,6 +205,31 @@ async def _open_doors(
     for address in config.addresses(config.flight.listen):
         await flight.listen(address.host, address.port)
     return flight
+
+
+async def _open_http(
+    config: Config,
+    broker: Broker,
+    certificates: dict[str, Certificates],
+    closing: contextlib.AsyncExitStack,
+    connections: int,
+) -> None:
+    from stafeta.doors.http.server import HttpDoor  # the same
+
+    options = config.http
+    http = HttpDoor(
+        broker,
+        buffer=options.buffer,
+        max_connections=connections,
+        max_body=options.max_body,
+        peer_timeout=config.limits.peer_timeout,
+        hosts=(*options.hosts, *(address.host for address in config.addresses(options.listen))),
+        session=options.session,
+        certificates=certificates.get("http"),
+    )
+    closing.push_async_callback(http.close)
+    for address in config.addresses(options.listen):
+        await http.listen(address.host, address.port)
 
 
 def _connections(config: Config) -> int:

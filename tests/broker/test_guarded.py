@@ -99,6 +99,11 @@ REFUSED: dict[str, Doing] = {
     "check_offset": lambda v, s: v.check_offset(topic_of(v), 1),
     "rewind": lambda v, s: v.rewind(s, topic_of(v), 1),
     "skip": lambda v, s: v.skip("a/t", 1, 2),
+    "move": lambda v, s: v.move(s, topic_of(v), 1),
+    "make_topic": lambda v, s: v.make_topic("a/t"),
+    "empty_topic": lambda v, s: v.empty_topic("a/t"),
+    "next_offset": lambda v, s: v.next_offset("a/t"),
+    "end_subscription": lambda v, s: v.end_subscription(s),
 }
 # What concerns only names of one's own, or nothing that anybody has: each works, and says nothing of others.
 OWN: dict[str, Doing] = {
@@ -119,6 +124,8 @@ OWN: dict[str, Doing] = {
     "stats": lambda v, s: _same(set(v.stats()), {"position", "uptime"}),
     "client_lines": lambda v, s: _empty(v.client_lines("", 100)),
     "subscription_lines": lambda v, s: _empty(v.subscription_lines(("", ""), 100)),
+    "lagging_lines": lambda v, s: _empty(v.lagging_lines(100)),
+    "subscription_named": lambda v, s: _unknown(v.subscription_named, "users/owner/c", "a/t"),
     "durable_subscriptions": lambda v, s: _same(v.durable_subscriptions(), []),
 }
 # What a door needs to go on with what it has, or of which nothing can be hidden.
@@ -141,6 +148,11 @@ PLAIN = {
 
 def _same(found: object, expected: object) -> None:
     assert found == expected
+
+
+def _unknown(find: Callable[..., object], *names: str) -> None:
+    with pytest.raises(NotSubscribed):
+        find(*names)
 
 
 async def _empty(lines: Awaitable[list[Any]]) -> None:

@@ -35,7 +35,7 @@ def test_it_prints_the_defaults_as_toml() -> None:
     assert configuration == Config().to_toml()
     rows = [line.split() for line in table.splitlines()[1:]]
     assert rows[0] == ["#", "zeromq", "127.0.0.1:9001", "no", "anyone", "everything"]
-    assert [row[1] for row in rows] == ["zeromq", "devices", "frames", "flight"]
+    assert [row[1] for row in rows] == ["zeromq", "devices", "frames", "flight", "http"]
     assert tomllib.loads(done.stdout) == Config().to_plain()
 
 

@@ -55,6 +55,8 @@ def serve(data: Path) -> subprocess.CompletedProcess[str]:
         "off",
         "--flight",
         "off",
+        "--http",
+        "off",
     ]
     command += ["--data", str(data)]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -109,3 +109,36 @@ class Acknowledger:
             cursor.floor = offset
         elif offset < topic.next:
             topic.add(subscription, Cursor(offset))
+
+    def move(self, subscription: Subscription, topic: Topic, offset: int) -> int:
+        """Let a subscription go on at this offset of a topic, forward or back; what it has acknowledged above is not
+        acknowledged any more. Returns where it goes on: what the topic does not hold any more is passed over."""
+        if not topic.exists or offset > topic.visible:
+            raise NoSuchOffset(
+                f"Topic {topic.name!r} has no message {offset} yet; its last is {topic.visible - 1}."
+            )
+        if not subscription.covers(topic.name):
+            raise InvalidRequest(f"The subscription to {subscription.filter!r} does not get {topic.name!r}.")
+        if subscription.beginning:
+            self._registry.begin_with(topic)
+        offset = max(offset, topic.first)
+        before, cursor, low = subscription.cursors.get(topic), Cursor(offset), topic.low
+        topic.add(subscription, cursor)
+        topic.low = min(topic.low, offset)
+        pending = self._commits.pending
+
+        def undo() -> None:
+            topic.low = min(low, topic.low)
+            if before is None:
+                topic.discard(subscription)
+                topic.wildcard_generation = 0
+            else:
+                topic.add(subscription, before)
+
+        pending.undo.append(undo)
+        if subscription.durable:
+            pending.keep(subscription, topic, cursor)
+        self._collector.dirty.add(topic)
+        for moved in subscription.on_move:
+            moved(topic, offset)
+        return offset

@@ -33,7 +33,7 @@ from stafeta.broker.sessions import Sessions
 from stafeta.broker.staging import Staging
 from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.config.options import Limits
-from stafeta.errors import StafetaError
+from stafeta.errors import NotSubscribed, StafetaError
 from stafeta.message import Batch
 from stafeta.names import client_of, owner_of
 from stafeta.security import ANYONE, Principal, Security
@@ -87,6 +87,8 @@ class Broker:
         self.topic = registry.topic
         self.listed = registry.listed
         self.subscribed_to = registry.subscribed_to
+        self.make_topic = registry.make_topic
+        self.empty_topic = registry.empty_topic
         self.subscribers_of = registry.subscribers_of
         self.start_collection = self.collector.start
 
@@ -103,6 +105,7 @@ class Broker:
         self.check_lengths = publisher.check_lengths
         self.check_longest = publisher.check_longest
         self.next_sequence = self.producers.next_sequence
+        self.next_offset = publisher.next_offset
 
         # Transactions
         self.begin_transaction = staging.begin
@@ -150,6 +153,7 @@ class Broker:
         self.check_offset = acknowledger.check_offset
         self.skip = acknowledger.skip
         self.rewind = acknowledger.rewind
+        self.move = acknowledger.move
 
     @classmethod
     async def open(
@@ -322,6 +326,28 @@ class Broker:
         return [
             (one.client, one) for filters in self.clients.values() for one in filters.values() if one.durable
         ]
+
+    async def lagging_lines(
+        self, limit: int, *, by_age: bool = False, wanted: str = ""
+    ) -> list[overview.SubscriptionLine]:
+        return await overview.lagging(self, limit, by_age=by_age, wanted=wanted)
+
+    def subscription_named(self, client: str, filter_: str) -> Subscription:
+        """That of a client by the name that it has in the lists of what there is."""
+        found = self.clients.get(client, {}).get(filter_)
+        if found is None:
+            raise NotSubscribed(f"Client {client!r} has no subscription to {filter_!r}.")
+        return found
+
+    def end_subscription(self, subscription: Subscription) -> None:
+        """As unsubscribing, for one that was found by the name of its client."""
+        self.unsubscribe(subscription.client, subscription.filter)
+
+    def not_ready(self) -> str | None:
+        """Why nothing can be stored now; None where it can, as far as that is known."""
+        if self.registry.closed:
+            return "The broker is shutting down."
+        return self.commits.refusing()
 
     # --- positions
 

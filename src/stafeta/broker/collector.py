@@ -77,7 +77,7 @@ class Collector:
         if kept is not None:
             limit = min(limit, kept)
         if limit > topic.first:
-            self._release(topic, limit)
+            self.release(topic, limit)
         if topic.retention is not None and topic.first < topic.visible:
             self.dirty.add(topic)  # time alone makes it collectable
         self._broker.registry.remove_unless_wanted(topic)
@@ -106,7 +106,7 @@ class Collector:
             kept = await self._store.horizon(topic.id, before=before, size=size)
         return kept if messages is None else max(kept, topic.visible - messages)
 
-    def _release(self, topic: Topic, first: int) -> None:
+    def release(self, topic: Topic, first: int) -> None:
         pending = self._broker.commits.pending
         before = topic.first
 

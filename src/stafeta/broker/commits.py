@@ -37,6 +37,8 @@ RETRY_INTERVAL = (
     1.0  # seconds until what could not be stored is done again, or until the log says that it is over
 )
 
+REFUSED_FOR = 10.0  # seconds for which a commit that failed says that the next would, too
+
 
 class ChangedCursor(NamedTuple):
     """A cursor that a group changes, and what becomes of its ranges: see `CursorChange`."""
@@ -208,6 +210,7 @@ class CommitLoop:
         self.backlog = 0  # bytes in the group that is being written
         self.failures = 0  # commits that failed since messages could be stored
         self._failed = 0.0  # when the last of them did
+        self._why = ""  # and for what reason
         self._again: list[Callable[[], None]] = []
         self.checkpoint_wanted = False
         self.run: tuple[int, str] | None = None  # of this broker, until it is stored
@@ -349,6 +352,12 @@ class CommitLoop:
             (topic.id, name) for topic, name in forgotten if name not in (topic.producers or {})
         ]
 
+    def refusing(self) -> str | None:
+        """Why the last commit failed, while that was a moment ago and none has succeeded since."""
+        if not self.failures or self._loop.time() > self._failed + REFUSED_FOR:
+            return None
+        return self._why
+
     def _worked(self) -> None:
         # Small ones may be stored between large ones that are not.
         if self.failures and self._loop.time() > self._failed + RETRY_INTERVAL:
@@ -364,6 +373,7 @@ class CommitLoop:
         if not isinstance(error, StoreError):
             log.error("a commit failed for a reason that it should not have", exc_info=error)
             error = StoreError(f"The broker could not store this: {error!r}. Nothing was changed.")
+        self._why = str(error)
         grown = self._begin_next()
         for undo in reversed(current.undo + grown.undo):
             undo()

@@ -106,6 +106,7 @@ class Consumer:
         self._subscriptions[subscription.filter] = subscription
         self._broker.registry.reattach(subscription)
         self._broker.watch(subscription, self._wake)
+        subscription.on_move += (self._moved,)
         self._joining += 1
         self._broker.registry.portions.do(self._look_at(subscription, list(subscription.cursors)))
 
@@ -150,8 +151,21 @@ class Consumer:
         self._broker.unsubscribe(self.client, filter_)
         if subscription is not None:
             del self._subscriptions[filter_]
-            self._broker.unwatch(subscription, self._wake)
+            self._unwatch(subscription)
         self._broker.registry.portions.do(self._forget(topics))
+
+    def _unwatch(self, subscription: Subscription) -> None:
+        self._broker.unwatch(subscription, self._wake)
+        subscription.on_move = tuple(one for one in subscription.on_move if one != self._moved)
+
+    def _moved(self, topic: Topic, offset: int) -> None:
+        """A subscription goes on at another offset of a topic."""
+        if topic in self._sent:
+            self._restart(topic, min(self._sent[topic], offset))
+        if self._damaged is not None:
+            self._damaged.pop(topic, None)
+        if offset < topic.visible:
+            self._wake(topic)
 
     def _forget(self, topics: Iterable[Topic]) -> Iterator[None]:
         for topic in topics:
@@ -159,6 +173,11 @@ class Consumer:
                 for known in (self._sent, self._ready, self._ahead, self._damaged or {}):
                     known.pop(topic, None)
             yield
+
+    @property
+    def filters(self) -> list[str]:
+        """What it has subscribed to."""
+        return list(self._subscriptions)
 
     @property
     def durable(self) -> bool:
@@ -171,7 +190,7 @@ class Consumer:
     def close(self) -> None:
         """End the live subscriptions; the durable ones go on holding what comes."""
         for subscription in self._subscriptions.values():
-            self._broker.unwatch(subscription, self._wake)
+            self._unwatch(subscription)
             self._broker.leave(subscription)
         self._subscriptions.clear()
         self._ready.clear()

@@ -13,7 +13,7 @@ from stafeta.broker.commits import CommitLoop
 from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.broker.trie import FilterTrie, NameTrie
 from stafeta.config.options import Limits
-from stafeta.errors import BrokerClosed, LimitReached, NoSuchTopic
+from stafeta.errors import BrokerClosed, InvalidRequest, LimitReached, NoSuchTopic
 from stafeta.store.port import TopicRecord
 
 
@@ -193,12 +193,48 @@ class Directory:
         topic.first = topic.next
         self._removed[topic] = None
 
-    def keep_last(self, topic: Topic) -> None:
-        """Let the topic keep its last message from now on."""
-        pending = self.commits.pending
+    def keep_last(self, topic: Topic, keeps: bool = True) -> None:
+        """Let the topic keep its last message from now on, or not any more."""
+        pending, before = self.commits.pending, topic.keeps_last
         pending.topics.add(topic)
-        pending.undo.append(lambda: setattr(topic, "keeps_last", False))
-        topic.keeps_last = True
+        pending.undo.append(lambda: setattr(topic, "keeps_last", before))
+        topic.keeps_last = keeps
+        self.collector.dirty.add(topic)
+
+    def make_topic(self, name: str, *, keep_last: bool | None = None) -> bool:
+        """Make a topic where there is none, and say whether it keeps its last message; a new one does, since it would
+        go again without. Returns whether it is new."""
+        if name.startswith(names.RESERVED):
+            raise names.reserved(name)
+        new = not self.exists(name)
+        topic = self.topic_for(name, create=True)
+        keeps = (topic.keeps_last or new) if keep_last is None else keep_last
+        if keeps != topic.keeps_last:
+            self.keep_last(topic, keeps)
+        return new
+
+    def empty_topic(self, name: str, *, waited_for: bool = False) -> int:
+        """Release all that a topic holds, and let it keep nothing; it goes, unless somebody subscribes to it. Refused
+        where somebody waits for messages of it, unless those are `waited_for`. Returns how many messages went."""
+        topic = self.topic(name)
+        if name.startswith(names.RESERVED) and not name.startswith(names.PIPELINE):
+            raise names.reserved(name)
+        holders = [(one, cursor) for one, cursor in topic.cursors() if cursor.floor < topic.visible]
+        if holders and not waited_for:
+            raise InvalidRequest(
+                f"{len(holders)} subscriptions wait for messages of {name!r}, the first that of client "
+                f"{holders[0][0].client!r}; they would miss them."
+            )
+        pending, held = self.commits.pending, topic.visible - topic.first
+        for subscription, cursor in holders:
+            if (moves := cursor.ack(((0, topic.visible),))) and subscription.durable:
+                pending.moved(subscription, topic, cursor, moves)
+        if topic.keeps_last:
+            self.keep_last(topic, False)
+        if held:
+            self.collector.release(topic, topic.visible)
+        self.remove_unless_wanted(topic)
+        return held
 
     def matching(self, filter_: str) -> list[Topic]:
         """The topics there are for a filter, or the one of this name."""

@@ -20,9 +20,9 @@ from stafeta.broker.cursor import Span
 from stafeta.broker.overview import ClientLine, SubscriptionLine
 from stafeta.broker.portions import in_portions
 from stafeta.broker.topic import Subscription, Topic
-from stafeta.errors import LimitReached, StafetaError
+from stafeta.errors import LimitReached, NotSubscribed, StafetaError
 from stafeta.message import Batch, Kind, RowBatch
-from stafeta.names import client_of, is_filter, owner_of
+from stafeta.names import USERS_PREFIX, client_of, is_filter, owner_of
 from stafeta.security.rules import ACKNOWLEDGE, ADMINISTER, LIST, PUBLISH, READ, SUBSCRIBE
 
 if TYPE_CHECKING:
@@ -118,6 +118,10 @@ class GuardedBroker(Checked):
     def next_sequence(self, name: str, producer: str) -> int:
         self._check(PUBLISH, name, client_of(producer))
         return self._broker.next_sequence(name, self._name(producer))
+
+    def next_offset(self, name: str) -> int:
+        self._check_publish(name)
+        return self._broker.next_offset(name)
 
     # --- transactions
 
@@ -309,6 +313,15 @@ class GuardedBroker(Checked):
                 return found[:limit]
             after = some[-1].name
 
+    def make_topic(self, name: str, *, keep_last: bool | None = None) -> bool:
+        self._check_publish(name)
+        return self._broker.make_topic(name, keep_last=keep_last)
+
+    def empty_topic(self, name: str, *, waited_for: bool = False) -> int:
+        self._check(ADMINISTER, name)
+        self._broker.security.observer("empty topic", **self._who(), topic=name)
+        return self._broker.empty_topic(name, waited_for=waited_for)
+
     def subscribed_to(self, topic: Topic) -> int:
         """How many subscriptions match the topic: the user's own, unless he administers it."""
         self._check(_SEEN, topic.name)
@@ -374,6 +387,14 @@ class GuardedBroker(Checked):
         self._check(READ, topic.name, client_of(subscription.client))
         self._broker.rewind(self._owned(subscription), topic, offset)
 
+    def move(self, subscription: Subscription, topic: Topic, offset: int) -> int:
+        """Forward is acknowledging, back is reading again."""
+        client = client_of(subscription.client)
+        self._check(ACKNOWLEDGE, topic.name, client)
+        if offset < subscription.floor(topic):
+            self._check(READ, topic.name, client)
+        return self._broker.move(self._owned(subscription), topic, offset)
+
     async def skip(self, name: str, start: int, stop: int) -> None:
         self._check(ADMINISTER, name)
         self._broker.security.observer("skip", **self._who(), topic=name, first=start, last=stop - 1)
@@ -403,6 +424,26 @@ class GuardedBroker(Checked):
         began = self._own + after[0], after[1]
         lines = await overview.subscriptions(self._broker, began, limit, wanted, self._is_own)
         return [line._replace(client=self._shown(line.client)) for line in lines]
+
+    async def lagging_lines(
+        self, limit: int, *, by_age: bool = False, wanted: str = ""
+    ) -> list[SubscriptionLine]:
+        if self._administers():
+            return await self._broker.lagging_lines(limit, by_age=by_age, wanted=wanted)
+        lines = await overview.lagging(self._broker, limit, self._is_own, by_age=by_age, wanted=wanted)
+        return [line._replace(client=self._shown(line.client)) for line in lines]
+
+    def subscription_named(self, client: str, filter_: str) -> Subscription:
+        """The user's own, or any where he administers the broker: by the names that the lists show him."""
+        self._may()
+        if not client.startswith(USERS_PREFIX):
+            client = self._name(client)
+        elif not self._administers():
+            raise NotSubscribed(f"Client {client!r} has no subscription to {filter_!r}.")
+        return self._broker.subscription_named(client, filter_)
+
+    def end_subscription(self, subscription: Subscription) -> None:
+        self._broker.end_subscription(self._owned(subscription))
 
     def durable_subscriptions(self) -> list[tuple[str, Subscription]]:
         """Each with the name of its client."""

@@ -5,7 +5,9 @@ import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
+from heapq import nlargest
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from stafeta.broker.counts import Counts
@@ -123,12 +125,42 @@ async def subscriptions(
                 continue
             behind = await _behind(one)
             seconds = await ages.of(one) if behind else 0.0
-            connected = name in broker.sessions or bool(one.watchers)
-            topics = await broker.registry.count(one)
-            found.append(SubscriptionLine(name, filter_, one.durable, connected, topics, behind, seconds))
+            found.append(await _line(broker, one, behind, seconds))
             if len(found) == limit or ages.looks >= LOOKS:
                 return found
     return found
+
+
+async def lagging(
+    broker: "Broker",
+    limit: int,
+    shown: Callable[[str], bool] = lambda client: True,
+    *,
+    by_age: bool = False,
+    wanted: str = "",
+) -> list[SubscriptionLine]:
+    """The subscriptions that are furthest behind: by messages, or by the age of the oldest. Where many are, ages are
+    looked up for those with the most messages."""
+    known = [one for name, filters in broker.clients.items() if shown(name) for one in filters.values()]
+    found = [
+        (await _behind(one), one)
+        async for one in in_portions(known)
+        if wanted in ("", one.filter) or one.covers(wanted)
+    ]
+    top = nlargest(max(limit, LOOKS) if by_age else limit, found, key=itemgetter(0))
+    ages, lines = Ages(broker), []
+    for behind, one in top:
+        seconds = await ages.of(one) if behind and ages.looks < LOOKS else 0.0
+        lines.append((seconds, behind, one))
+    if by_age:
+        lines = nlargest(limit, lines, key=itemgetter(0, 1))
+    return [await _line(broker, one, behind, seconds) for seconds, behind, one in lines]
+
+
+async def _line(broker: "Broker", one: Subscription, behind: int, seconds: float) -> SubscriptionLine:
+    connected = one.client in broker.sessions or bool(one.watchers)
+    topics = await broker.registry.count(one)
+    return SubscriptionLine(one.client, one.filter, one.durable, connected, topics, behind, seconds)
 
 
 async def _names(known: Iterable[str], after: str, *, included: bool = False) -> AsyncIterator[str]:

@@ -209,6 +209,10 @@ class Publisher:
             return offset
         return producers.record_sequence(topic, producer, counter, offset, count).offset_of(sequence)
 
+    def next_offset(self, name: str) -> int:
+        """The offset that the next message of a topic gets, which is made where there is none."""
+        return self._topic_for(name, create=True).next
+
     # --- checks
 
     def check_append(self, name: str, producer: str, sequence: int | None) -> None:

@@ -38,6 +38,7 @@ class Subscription:
         "durable",
         "filter",
         "id",
+        "on_move",
         "permits",
         "persistent",
         "start",
@@ -60,6 +61,7 @@ class Subscription:
         self.cursors: dict[Topic, Cursor] = {}
         self.unvisited: Iterator[Topic | None] | None = None  # topics it still has to begin with
         self.watchers: list[Callable[[Topic], None]] = []  # called when something new can be read
+        self.on_move: tuple[Callable[[Topic, int], None], ...] = ()  # called when a cursor is moved elsewhere
         self.permits: Callable[[str], bool] | None = None  # of which topics it may get anything; None: of all
 
     def record(self) -> SubscriptionRecord:

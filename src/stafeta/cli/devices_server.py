@@ -60,7 +60,10 @@ def _config(options: argparse.Namespace, port: int, folder: str) -> "Config":
             Setting(("durability",), durability, "--data"),
             *(from_assignment(text, "--set") for text in options.set),
             *(Setting(key, value, flag) for flag, (key, value) in flags.items() if value is not None),
-            *(Setting((door, "listen"), "off", "devices server") for door in ("zeromq", "frames", "flight")),
+            *(
+                Setting((door, "listen"), "off", "devices server")
+                for door in ("zeromq", "frames", "flight", "http")
+            ),
         ]
     )
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from stafeta.config import Config
     from stafeta.security import Role, User, Users
 
-DOORS = ("zeromq", "devices", "frames", "flight")
+DOORS = ("zeromq", "devices", "frames", "flight", "http")
 MOST = 3  # rules that are shown of a user
 
 
@@ -37,7 +37,7 @@ def _comers(door: str, users: "Users | None") -> list[tuple[str, str]]:
     default = users.doors.get(door)
     if default is not None:
         found.append((f"{default}, without credentials", _rules(users, default)))
-    if door == "flight":
+    if door in ("flight", "http"):
         able = [name for name, user in users.users.items() if user.password]
         able += [token.user for token in users.tokens.values()]
         found += [(f"{name}, by password or token", _rules(users, name)) for name in sorted(set(able))]

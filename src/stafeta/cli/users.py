@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     _Parsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 _VARIABLE = "STAFETA_SECURITY_USERS"
-_DOORS = ("zeromq", "devices", "frames", "flight")
+_DOORS = ("zeromq", "devices", "frames", "flight", "http")
 
 
 def register(subparsers: "_Parsers") -> None:

@@ -116,6 +116,16 @@ def networks() -> Form[tuple[str, ...]]:
     return Form(read, _as_list)
 
 
+def hosts() -> Form[tuple[str, ...]]:
+    """Names of machines, such as broker.example.com; none is none."""
+
+    def read(value: object) -> tuple[str, ...]:
+        parts = [] if value in ("", []) else _parts(value)
+        return tuple(addresses.read_host(part).lower() for part in parts)
+
+    return Form(read, _as_list)
+
+
 def listen() -> Form[tuple[Address, ...]]:
     return Form(_read_listen, _write_listen)
 

@@ -32,7 +32,7 @@ def option(default: T, form: Form[T], flag: Flag | None = None) -> T:
 
 _LISTEN = "PORT|off|LIST"
 _PEM = forms.text("the path of a PEM file", empty=True)
-TLS_DOORS = ("devices", "frames", "flight")
+TLS_DOORS = ("devices", "frames", "flight", "http")
 """Those whose connections can be TLS: each has the options `tls_cert`, `tls_key` and `tls_client_ca`."""
 
 
@@ -80,6 +80,20 @@ class Flight:
     )
     max_batch: int = option(64 << 20, forms.size(1 << 10))
     max_streams: int = option(256, forms.count(1))
+    tls_cert: str = option("", _PEM)
+    tls_key: str = option("", _PEM)
+    tls_client_ca: str = option("", _PEM)
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    listen: tuple[Address, ...] = option(
+        (Address("", 8080),), forms.listen(), Flag(_LISTEN, "where the HTTP door listens")
+    )
+    buffer: int = option(64 << 10, forms.size(4 << 10))
+    max_body: int = option(16 << 20, forms.size(1 << 10))
+    hosts: tuple[str, ...] = option((), forms.hosts())
+    session: float = option(12 * 3600.0, forms.duration(1.0))
     tls_cert: str = option("", _PEM)
     tls_key: str = option("", _PEM)
     tls_client_ca: str = option("", _PEM)
@@ -211,6 +225,7 @@ class Config:
     devices: Devices = field(default_factory=Devices)
     frames: Frames = field(default_factory=Frames)
     flight: Flight = field(default_factory=Flight)
+    http: Http = field(default_factory=Http)
     security: Security = field(default_factory=Security)
     limits: Limits = field(default_factory=Limits)
     store: Store = field(default_factory=Store)
@@ -260,7 +275,7 @@ class Config:
         return write(self.to_plain())
 
 
-def _check_tls(door: str, options: "Devices | Frames | Flight") -> None:
+def _check_tls(door: str, options: "Devices | Frames | Flight | Http") -> None:
     given, missing = ("cert", "key") if options.tls_cert else ("key", "cert")
     if bool(options.tls_cert) != bool(options.tls_key):
         raise ConfigError(f"{door}.tls_{given} goes with {door}.tls_{missing}: set both, or none.")

@@ -142,6 +142,7 @@ class PushSession:
     """One connection's messages. The protocol tells it when the transport pauses, resumes and is gone."""
 
     __slots__ = (
+        "_acknowledges",
         "_closed",
         "_dispatcher",
         "_paused",
@@ -163,11 +164,17 @@ class PushSession:
         client: str,
         transport: asyncio.Transport,
         encoder: Encoder,
+        *,
+        acknowledges: bool = True,
+        unbounded_lag: bool = False,
     ) -> None:
+        """With `acknowledges` what the peer has got is done with; else whoever is durable says so by himself. For
+        `unbounded_lag` see `Consumer`."""
         self._dispatcher = dispatcher
+        self._acknowledges = acknowledges
         self._transport = transport
         self.encoder = encoder
-        self.consumer: Consumer = verbs.consumer(client, self._on_ready)
+        self.consumer: Consumer = verbs.consumer(client, self._on_ready, unbounded_lag=unbounded_lag)
         self.waiting = False
         self._paused = False
         self._closed = False
@@ -244,12 +251,18 @@ class PushSession:
                 self._transport.write(data)
             spans = self.consumer.spans(batches)
             if self.consumer.durable:
+                if not self._acknowledges:
+                    self._go_on()
+                    return
                 if self._unsettled is None:
                     self._unsettled = deque()
                 self._unsettled.append((self._sent, spans))
                 self._dispatcher.settle_later(self)
             else:
                 self.consumer.done(spans)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self.consumer.lagging is not None or (self.consumer.ready and not self._paused):
             self._dispatcher.wake(self)
 

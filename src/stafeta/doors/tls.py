@@ -235,6 +235,12 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
             return self._tls.getpeercert() if self._ready else default
         return self._wire.get_extra_info(name, default)
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._app = cast("asyncio.Protocol", protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._app
+
     def get_write_buffer_size(self) -> int:
         return self._wire.get_write_buffer_size()
 

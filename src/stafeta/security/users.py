@@ -23,7 +23,7 @@ from stafeta.errors import ConfigError
 from stafeta.security.rules import Rule
 
 MAX_SIZE: Final = 256 << 20  # bytes of the file
-DOORS: Final = ("zeromq", "devices", "frames", "flight")
+DOORS: Final = ("zeromq", "devices", "frames", "flight", "http")
 NAME: Final = re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@.-]{0,63}", re.ASCII)
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _CURVE: Final = re.compile(r"[!-~]{40}")

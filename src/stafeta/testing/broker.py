@@ -22,7 +22,7 @@ from stafeta.clients.closing import Closing
 from stafeta.errors import StafetaError
 from stafeta.testing.host import TEMPORARY
 
-DOORS: Final = ("zeromq", "devices", "frames", "flight")
+DOORS: Final = ("zeromq", "devices", "frames", "flight", "http")
 _LISTENING: Final = re.compile(r"(\w+): listening on (?:tcp://)?\[?([^\]\s]+)\]?:(\d+)$")
 _TAKEN: Final = "Address already in use"
 _PAUSE: Final = 0.1  # seconds between two tries, or two looks at something else

@@ -93,7 +93,18 @@ def test_an_address_that_is_taken_is_an_error_with_a_sentence(tmp_path: Path) ->
     with BrokerProcess(tmp_path / "data", doors=("frames",)) as broker:
         _, port = broker.door("frames")
         command = [sys.executable, "-m", "stafeta", "serve", "--data", str(tmp_path / "other")]
-        command += ["--zeromq", "off", "--devices", "off", "--flight", "off", "--frames", str(port)]
+        command += [
+            "--zeromq",
+            "off",
+            "--devices",
+            "off",
+            "--flight",
+            "off",
+            "--http",
+            "off",
+            "--frames",
+            str(port),
+        ]
         found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert found.returncode == 2
     assert f"The frames door cannot listen on 127.0.0.1:{port}: Address already in use." in found.stderr

@@ -1,0 +1,1 @@
+"""The HTTP door: REST, server-sent events and WebSockets. (docs/protocols/http.md)"""

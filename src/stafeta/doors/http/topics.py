@@ -1,0 +1,186 @@
+"""Topics: which there are, what they hold, and how they are made and emptied."""
+
+import asyncio
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from stafeta.broker import Topic, Verbs
+from stafeta.doors.http import encoding
+from stafeta.doors.http.call import LARGE, Call, answer, plain
+from stafeta.doors.http.codec import JSON, NDJSON, accepted
+from stafeta.doors.http.problems import HttpProblem
+from stafeta.errors import InvalidRequest, NoSuchOffset
+from stafeta.message import Batch
+from stafeta.names import check_filter, check_name
+
+PAGE: Final = 100  # lines of a list, unless asked for
+MOST: Final = 1000  # and at most
+LOOKS: Final = 100_000  # topics looked at for one page of those that a text is searched in
+MESSAGES: Final = 100  # of an answer, unless asked for
+MOST_MESSAGES: Final = 10_000
+SIZE: Final = 4 << 20  # bytes of payload in one answer, about
+OFFERED: Final = (JSON, NDJSON)
+
+
+def _line(verbs: Verbs, topic: Topic) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "first": topic.first,
+        "next": topic.visible,
+        "messages": topic.visible - topic.first,
+        "subscriptions": verbs.subscribed_to(topic),
+        "keeps_last": topic.keeps_last,
+    }
+
+
+async def listed(call: Call) -> Response:
+    """A page of the topics, by name: those that a filter matches, and that have a text in their names."""
+    parameters = call.parameters
+    filter_ = parameters.text("filter", "#")
+    search = parameters.text("search").lower()
+    after = parameters.text("after")
+    limit = parameters.number("limit", 1, MOST, PAGE) or PAGE
+    parameters.end()
+    check_filter(filter_)
+    found: list[Topic] = []
+    looked = 0
+    more: str | None = after
+    while more is not None and len(found) < limit and looked < LOOKS:
+        want = limit - len(found) if not search else MOST
+        some = await call.verbs.listed(filter_, more, want)
+        looked += len(some)
+        more = some[-1].name if len(some) == want else None
+        for topic in some:
+            if not search or search in topic.name.lower():
+                found.append(topic)
+                if len(found) == limit:
+                    more = topic.name
+                    break
+    lines = [_line(call.verbs, topic) for topic in found]
+    return answer({"topics": lines, "after": more})
+
+
+async def info(call: Call) -> Response:
+    """One topic."""
+    call.parameters.end()
+    topic = _topic(call)
+    keep = topic.retention
+    return answer(
+        {
+            **_line(call.verbs, topic),
+            "bytes": await call.verbs.measure(topic, topic.first),
+            "keep": {
+                "seconds": None if keep is None or keep.age is None else keep.age / 1_000_000,
+                "bytes": None if keep is None else keep.size,
+                "messages": None if keep is None else keep.messages,
+            },
+            "skipped": [{"first": start, "last": stop - 1} for start, stop in topic.skipped],
+        }
+    )
+
+
+def _topic(call: Call) -> Topic:
+    name = call.path("name")
+    check_name(name)
+    return call.verbs.topic(name)
+
+
+async def make(call: Call) -> Response:
+    """Makes a topic, or says whether it keeps its last message."""
+    name = call.path("name")
+    call.parameters.end()
+    keep_last: bool | None = None
+    if await call.body():
+        body = await call.object()
+        keep_last = body.flag("keep_last", None)
+        body.end()
+    check_name(name)
+    new = call.verbs.make_topic(name, keep_last=keep_last)
+    await call.door.durable()
+    return answer({"topic": name, "created": new}, 201 if new else 200)
+
+
+async def empty(call: Call) -> Response:
+    """Releases all that a topic holds; it goes, unless somebody subscribes to it."""
+    name = call.path("name")
+    parameters = call.parameters
+    force = bool(parameters.flag("force"))
+    parameters.end()
+    check_name(name)
+    count = call.verbs.empty_topic(name, waited_for=force)
+    await call.door.durable()
+    return answer({"topic": name, "messages": count})
+
+
+async def messages(call: Call) -> Response:
+    """Messages of a topic, from an offset or a time on, or the last ones. No cursor moves."""
+    parameters = call.parameters
+    start = parameters.number("offset", 0)
+    time = parameters.time("time")
+    last = parameters.number("last", 1, MOST_MESSAGES)
+    limit = parameters.number("limit", 1, MOST_MESSAGES, last or MESSAGES) or MESSAGES
+    parameters.end()
+    if sum(one is not None for one in (start, time, last)) > 1:
+        raise InvalidRequest(
+            "Messages are read from an offset or a time on, or the last ones: name one of these."
+        )
+    media = accepted(call.header("accept"), OFFERED)
+    if media is None:
+        raise HttpProblem(406, f"Messages are {' or '.join(OFFERED)}.")
+    topic = _topic(call)
+    if time is not None:
+        start = await call.verbs.locate(topic, time)
+    elif last is not None:
+        start = max(topic.visible - last, topic.first)
+    elif start is None:
+        start = topic.first
+    if start > topic.visible:
+        raise NoSuchOffset(
+            f"Topic {topic.name!r} has no message {start} yet; its last is {topic.visible - 1}."
+        )
+    batches, end = await read(call.verbs, topic, max(start, topic.first), limit)
+    head = {"first": topic.first, "end": topic.visible, "next": end}
+    return await written(batches, media, {"topic": topic.name, **head})
+
+
+async def read(verbs: Verbs, topic: Topic, start: int, limit: int) -> tuple[list[Batch], int]:
+    """Messages from an offset on, and the offset to go on at."""
+    start = topic.past_skipped(start)
+    stop = min(start + limit, topic.visible)
+    if start >= stop:
+        return [], start
+    found = await verbs.read(topic, start, SIZE, stop, encoding.OVERHEAD)
+    return found, found[-1].end if found else stop
+
+
+async def written(batches: list[Batch], media: str, head: dict[str, Any]) -> Response:
+    """Messages as they are wanted; what is large is made in a thread."""
+    large = sum(batch.size + encoding.OVERHEAD * batch.count for batch in batches) > LARGE
+    make = _lines if media == NDJSON else _object
+    data = await asyncio.to_thread(make, batches, head) if large else make(batches, head)
+    headers = {"x-next-offset": str(head["next"])} if "next" in head else {}
+    return plain(data, media, headers)
+
+
+def _object(batches: list[Batch], head: dict[str, Any]) -> bytes:
+    return encoding.dumps({**head, "messages": encoding.in_order(batches)})
+
+
+def _lines(batches: list[Batch], head: dict[str, Any]) -> bytes:
+    return encoding.lines(encoding.in_order(batches))
+
+
+async def damaged(call: Call) -> Response:
+    """Ranges of offsets that are damaged, and that everybody passes over."""
+    parameters = call.parameters
+    filter_, after = parameters.text("filter", "#"), parameters.text("after")
+    parameters.end()
+    check_filter(filter_)
+    some = await call.verbs.listed(filter_, after, LOOKS)
+    found = [
+        {"topic": topic.name, "first": start, "last": stop - 1}
+        for topic in some
+        for start, stop in topic.skipped
+    ]
+    return answer({"damaged": found[:MOST], "after": some[-1].name if len(some) == LOOKS else None})
