@@ -9,7 +9,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from stafeta.doors.figures import MeasuredDoor
-
-TOPICS: Final = 100  # that are named, where nothing else is asked for
-MOST_TOPICS: Final = 1000
 
 
 class Scrape(NamedTuple):
@@ -55,11 +52,11 @@ class Metrics:
         if self._first is not None:
             self._first.cancel()
 
-    async def scrape(self, accept: str = "", filter_: str = "", limit: int = TOPICS) -> Scrape:
+    async def scrape(self, accept: str = "", filter_: str = "", limit: int = 0) -> Scrape:
         """What there is to tell, in the form that fits the header Accept best; with a filter also of the topics that
         match, `limit` of them at most. Raises `InvalidName` for what is no filter."""
         broker = self._broker
-        named = await topics.of(broker, filter_, min(limit, MOST_TOPICS)) if filter_ else None
+        named = await topics.of(broker, filter_, limit) if filter_ else None
         lag = await broker.lag()
         usage = await broker.usage()
         jobs = await self._jobs.figures()
