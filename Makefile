@@ -105,7 +105,8 @@ $(STAMP): requirements.lock pyproject.toml
 		{ echo "Stafeta needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.11 install" >&2; exit 1; }
 	@echo "Installing into $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install $(PIP_QUIET) --require-hashes -r requirements.lock
+	@# Python compiles what is imported, once; pip would compile all of 8,000 modules, one after the other.
+	@$(BIN)/python -m pip install $(PIP_QUIET) --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -3,13 +3,17 @@
 import os
 import signal
 import socket
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import pytest
 
 from stafeta.testing import Broker
 from stafeta.testing.broker import Doors, plain_environment
+from tests import ports
 from tests.fork_server import FORKS, Program
 from tests.soundness import assert_sound
 from tests.waiting import PATIENCE, wait_until
@@ -28,7 +32,8 @@ needs_ipv6 = pytest.mark.skipif(not IPV6, reason="this machine has no IPv6")
 class BrokerProcess(Broker):
     """A fork of a process that has imported everything, since hundreds are started; with ZeroMQ's door always open.
 
-    It is killed at the end, and the folder has to be whole then, unless a test has damaged it."""
+    It is killed at the end, and the folder has to be whole then, unless a test has damaged it. Its ports are held for
+    it also while it is away: no other test's broker comes to listen there, and whoever connects is refused."""
 
     patience = PATIENCE
     _process: Program | None
@@ -43,6 +48,14 @@ class BrokerProcess(Broker):
     ) -> None:
         super().__init__(data, *options, doors=("zeromq", *doors), hosts=hosts)
         self.damaged = damaged
+
+    def start(self, meanwhile: Callable[[], None] | None = None) -> Self:
+        for door, places in self._places.items():
+            for host in () if places else self._hosts:
+                holder = ports.held(host or "127.0.0.1", datagrams=door == "devices")
+                places[host] = holder.getsockname()[1]
+                weakref.finalize(self, holder.close)
+        return super().start(meanwhile)
 
     def send_signal(self, number: signal.Signals) -> None:
         """Sends a signal that does not end it. SIGSTOP takes a while: when this returns, it has."""

@@ -27,6 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored, and that is passed on to every program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONUNBUFFERED", None)  # which containers have, and people have not
+    # A JVM comes before each of Spark's, and does nothing but put its command line together.
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
     asked_for = [name for name in ("torture", "soak") if config.getoption(f"--{name}")]
     settings.load_profile((*asked_for, "test")[0])
 

@@ -15,6 +15,7 @@ import pytest
 from stafeta.cli import exits
 from stafeta.clients.devices import Publisher
 from stafeta.message import Kind
+from tests import ports
 from tests.cli.conftest import Stafeta
 from tests.cli.programs import DevicesServer, Program
 from tests.waiting import PATIENCE, wait_until
@@ -89,9 +90,8 @@ def test_a_connection_is_taken_before_the_broker_is_loaded(
     gate = tmp_path / "gate"
     (tmp_path / "sitecustomize.py").write_text(HOLD_UP.format(gate=str(gate)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    holder = ports.held(datagrams=True)
+    port = holder.getsockname()[1]
 
     def connected() -> socket.socket | None:
         assert program.process.poll() is None, program.errors
@@ -100,7 +100,7 @@ def test_a_connection_is_taken_before_the_broker_is_loaded(
         except ConnectionRefusedError:
             return None
 
-    with Program("devices", "server", str(port)) as program:
+    with holder, Program("devices", "server", str(port)) as program:
         early = wait_until(connected)
         assert early is not None
         with early:

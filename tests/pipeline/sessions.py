@@ -10,13 +10,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from stafeta.pipeline.session import end_jvm, python_path
+from tests.pipeline.forked_sources import forking
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -32,11 +33,11 @@ JVM = f"{PLAIN_JVM} {_ARCHIVED}"
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
-def environment() -> dict[str, str]:
+def environment(python: Path = Path(sys.executable)) -> dict[str, str]:
     """What the environment of a driver, a master or a worker has to say."""
     return {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
         "PYTHONPATH": os.pathsep.join((str(ROOT), python_path(), IMPORTED_AHEAD)),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -63,15 +64,27 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def session(master: str, folder: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session, and afterwards neither it nor its JVM."""
+def session(
+    master: str, folder: Path, more: Mapping[str, str] | None = None, *, many_streams: bool = False
+) -> Iterator[SparkSession]:
+    """A session, and afterwards neither it nor its JVM. In one for many streams, these start in half the time."""
     assert SparkContext._active_spark_context is None, "this process has a Spark session already"
-    builder = SparkSession.builder.master(master).appName("stafeta-tests")
-    for name, value in (settings(folder) | dict(more or {})).items():
-        builder = builder.config(name, value)
     folder.mkdir(parents=True, exist_ok=True)
+    usual = nullcontext(Path(sys.executable))
+    with (
+        forking(folder, environment()) if many_streams else usual as python,
+        _session(master, folder, more or {}, python) as spark,
+    ):
+        yield spark
+
+
+@contextmanager
+def _session(master: str, folder: Path, more: Mapping[str, str], python: Path) -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master(master).appName("stafeta-tests")
+    for name, value in (settings(folder) | dict(more)).items():
+        builder = builder.config(name, value)
     try:
-        spark = _started(builder)
+        spark = _started(builder, python)
         try:
             yield spark
         except Exception:
@@ -85,11 +98,11 @@ def session(master: str, folder: Path, more: Mapping[str, str] | None = None) ->
         assert end_jvm(PATIENCE), f"Spark's JVM has not left within {PATIENCE:g} s"
 
 
-def _started(builder: SparkSession.Builder) -> SparkSession:
+def _started(builder: SparkSession.Builder, python: Path) -> SparkSession:
     """Starts it. The JVM inherits the environment; what else this process starts does not."""
     interrupted = signal.getsignal(signal.SIGINT)
     before = dict(os.environ)
-    os.environ.update(environment())
+    os.environ.update(environment(python))
     try:
         return builder.getOrCreate()
     finally:

@@ -18,6 +18,7 @@ from tests.brokers import BrokerProcess
 from tests.certificates import Authority
 from tests.doors.flight.tls_relay import TlsRelay
 from tests.pipeline.queries import numbered, payloads, published, told
+from tests.pipeline.sessions import IMPORTED_AHEAD, JVM
 from tests.secured import Place
 
 
@@ -88,14 +89,19 @@ def test_a_token_is_in_no_plan_and_no_checkpoint(spark: SparkSession, place: Pla
 
 @pytest.mark.slow
 def test_jobs_and_sql_use_the_environment_and_show_nothing(place: Place, tmp_path: Path) -> None:
-    environment = os.environ | {"STAFETA_TOKEN": place.token, "STAFETA_CA": str(place.authority.roots)}
+    environment = os.environ | {
+        "STAFETA_TOKEN": place.token,
+        "STAFETA_CA": str(place.authority.roots),
+        "PYTHONPATH": IMPORTED_AHEAD,
+    }
     lake = ("--set", f"lake.warehouse={tmp_path / 'lake'}", "--broker", place.flight)
+    small = ("--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={JVM.format(folder=tmp_path)}")
     for words in (
-        ("pipeline", "run", "archive", "--once", *lake),
-        ("sql", "SELECT count(*) AS readings FROM messages WHERE topic = 'hall'", *lake),
+        ("pipeline", "run", "archive", "--once"),
+        ("sql", "SELECT count(*) AS readings FROM messages WHERE topic = 'hall'"),
     ):
         command = subprocess.Popen(
-            [sys.executable, "-m", "stafeta", *words],
+            [sys.executable, "-m", "stafeta", *words, *lake, *small],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

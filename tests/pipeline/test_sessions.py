@@ -1,15 +1,21 @@
 """The sessions that tests use, tested themselves: workers import `tests`, and nothing is left afterwards."""
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
+from pyspark.serializers import UTF8Deserializer, read_int, write_with_length
 from pyspark.sql import SparkSession
 
+from tests.pipeline.forked_sources import RUNNER, forking
 from tests.pipeline.processes import Family, command
+from tests.pipeline.sessions import environment
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
@@ -43,6 +49,30 @@ def test_python_workers_are_of_this_environment_and_import_the_tests_and_find_ou
     assert interpreters.__module__ == "tests.pipeline.test_sessions", "it would be pickled by value"
     rows = spark.range(4).mapInArrow(interpreters, "executable string, ahead boolean").collect()
     assert {(row.executable, row.ahead) for row in rows} == {(sys.executable, True)}
+
+
+def test_a_source_is_forked_and_ends_with_what_spark_has_started_and_that_with_it(tmp_path: Path) -> None:
+    with forking(tmp_path, environment()) as python, socket.create_server(("127.0.0.1", 0)) as jvm:
+        jvm.settimeout(PATIENCE)
+        ours = {"PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]), "PYTHON_WORKER_FACTORY_SECRET": "x"}
+        for killed in (True, False):
+            with subprocess.Popen(
+                [python, "-m", RUNNER], env=os.environ | ours, stderr=subprocess.PIPE, text=True
+            ) as started:
+                connection, _ = jvm.accept()
+                with connection, connection.makefile("rwb") as stream:
+                    assert UTF8Deserializer().loads(stream) == "x"  # type: ignore[no-untyped-call]
+                    write_with_length(b"ok", stream)  # type: ignore[no-untyped-call]
+                    stream.flush()
+                    source = psutil.Process(read_int(stream))  # type: ignore[no-untyped-call]
+                    assert source.pid != started.pid
+                    if killed:
+                        started.kill()
+                        wait_until(lambda source=source: not source.is_running())  # type: ignore[misc]
+                assert started.wait(PATIENCE) == (-9 if killed else 0)
+                wait_until(lambda source=source: not source.is_running())  # type: ignore[misc]
+                assert started.stderr is not None
+                assert "Traceback" not in started.stderr.read()
 
 
 def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from stafeta import Client
 from tests.brokers import BrokerProcess
 from tests.doors.devices.subscribers import Place, Publisher, Subscriber
+from tests.waiting import PATIENCE
 
 MESSAGES = 1_000_000
 PORTION = 10_000
@@ -86,7 +87,7 @@ class Reading:
         self._future = self._pool.submit(stream.arrives_at, subscriber)
 
     def result(self) -> bool:
-        done = self._future.result(60)
+        done = self._future.result(PATIENCE)
         self._pool.shutdown()
         return done
 

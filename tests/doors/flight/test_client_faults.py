@@ -1,7 +1,6 @@
 """The native client when the broker or the connection breaks: nothing acknowledged is lost, nothing comes twice."""
 
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pytest
 import stafeta
 from stafeta.clients.flight.connection import Connection
 from stafeta.errors import Disconnected, NoReply, StafetaError
+from tests import ports
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE, wait_until
 
@@ -47,12 +47,12 @@ def texts(broker: Connection, topic: str) -> list[str]:
 
 
 def test_an_address_where_nobody_is_raises_no_reply_with_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
-    began = time.monotonic()
-    with pytest.raises(NoReply, match=rf"grpc://127\.0\.0\.1:{port} .*Connection refused.*Does it run"):
-        stafeta.connect(f"grpc://127.0.0.1:{port}", timeout=0.5)
-    assert time.monotonic() - began < 60
+    with ports.held() as nobody:
+        port = nobody.getsockname()[1]
+        began = time.monotonic()
+        with pytest.raises(NoReply, match=rf"grpc://127\.0\.0\.1:{port} .*Connection refused.*Does it run"):
+            stafeta.connect(f"grpc://127.0.0.1:{port}", timeout=0.5)
+        assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("wrong", ["", "http://127.0.0.1:1", "grpc://", "grpc://a:b", "1.2.3.4:70000", "a b"])

@@ -18,16 +18,17 @@ from stafeta.errors import (
     WrongRole,
 )
 from stafeta.frames import JSONQueue, PickleQueue, Queue, XMLQueue
+from tests import ports
 from tests.brokers import BrokerProcess
 from tests.doors.frames.peers import HEAD, Place
 from tests.doors.frames.queues import Connect, subscribed
 
 
 def test_no_broker_is_an_error_that_says_where_it_was_looked_for(kind: type[Queue]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(NoReply, match=rf"No broker answers at 127\.0\.0\.1:{port}: Connection refused\."):
-        kind("/a", port=port)
+    with ports.held() as nobody:
+        port = nobody.getsockname()[1]
+        with pytest.raises(NoReply, match=rf"No broker answers at 127\.0\.0\.1:{port}: Connection refused\."):
+            kind("/a", port=port)
 
 
 def test_a_role_is_one_of_two() -> None:
