@@ -7,7 +7,7 @@ from functools import partial
 
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
-from stafeta.broker.cursor import Cursor, Span
+from stafeta.broker.cursor import Span
 from stafeta.broker.reading import LogReader
 from stafeta.broker.registry import Registry
 from stafeta.broker.topic import Subscription, Topic
@@ -108,4 +108,4 @@ class Acknowledger:
         if cursor is not None:
             cursor.floor = offset
         elif offset < topic.next:
-            topic.add(subscription, Cursor(offset))
+            topic.add(subscription, topic.cursor(offset))

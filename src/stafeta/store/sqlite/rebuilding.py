@@ -1,0 +1,173 @@
+"""A data folder made of a copy (copying.py): the index is made anew, and what a broker gives out goes on far behind.
+
+1. Of blocks those are put in that a topic keeps something of, or that no checkpoint has covered: the others were only
+   not deleted yet.
+2. Nothing that was given out after the copy was made comes again: offsets, positions and client ids go on so far behind
+   that nobody can have used them since, whatever brokers were started on copies meanwhile. How far that is goes by the
+   time since: `RATE` of each in a microsecond, and `MARGIN` for clocks that differ.
+3. All topics go on at one offset, and new ones begin there: one that was made, or forgotten and made again, after the
+   copy may have come as far as any other.
+4. What lies between is skipped, as what is damaged is: nobody waits for it, and nobody takes it for lost.
+5. A run begins where the copy ends: readers that have read further notice. (broker/runs.py)
+"""
+
+import secrets
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from stafeta.errors import StoreDamaged
+from stafeta.store.blocks import Run, runs_of
+from stafeta.store.sqlite import schema
+from stafeta.store.sqlite.copying import PUT_BLOCK, BlockRow
+from stafeta.store.sqlite.folder import DATABASE, connect, translating_errors
+from stafeta.store.sqlite.forgotten import Firsts, Forgotten
+from stafeta.store.sqlite.pages import Runs, append, pages
+from stafeta.store.sqlite.repair import joined_ranges
+
+RATE = 4  # messages in a microsecond that a topic may have got since, or clients that came
+MARGIN = 1 << 32
+FLUSH = 100_000  # runs that are put into the index together
+
+_PUT_RUN = schema.PUT["run"]
+
+
+class Resumed(NamedTuple):
+    """Where a restored broker goes on."""
+
+    offset: int
+    position: int
+    client_id: int
+
+
+def gap_since(taken: int, now: int) -> int:
+    """How many of anything may have been given out between two times (microseconds)."""
+    return max(0, now - taken) * RATE + MARGIN
+
+
+class Rebuilding:
+    """The folder has the database of a copy, without packs and index, and its segments."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ends: dict[int, int] = {}
+
+    def run(self, packs: Iterable[Iterable[BlockRow]], position: int, gap: int) -> Resumed:
+        """`position` is that of the first message after the copy."""
+        with (
+            translating_errors(self._folder),
+            closing(connect(self._folder, durability="fsync", name=DATABASE, journal="OFF")) as connection,
+        ):
+            self._connection = connection
+            self._meta: dict[str, int] = dict(connection.execute("SELECT key, value FROM meta"))
+            forgotten = Forgotten(connection.execute("SELECT start, stop FROM forgotten"))
+            self._firsts = Firsts(connection.execute("SELECT id, first FROM topic"), forgotten)
+            for rows in packs:
+                self._put_blocks(rows)
+            connection.execute("BEGIN")
+            self._index()
+            resumed = self._go_on(position, gap)
+            connection.execute("COMMIT")
+            return resumed
+
+    @property
+    def _checkpoint(self) -> int:
+        return self._meta.get("checkpoint", 0)
+
+    def _put_blocks(self, rows: Iterable[BlockRow]) -> None:
+        self._connection.execute("BEGIN")
+        self._connection.executemany(PUT_BLOCK, (row for row in rows if self._is_wanted(row)))
+        self._connection.execute("COMMIT")
+
+    def _is_wanted(self, row: BlockRow) -> bool:
+        if row[0] > self._checkpoint:
+            return True
+        try:
+            return any(self._keeps(run) for run in runs_of(row[0], row[1]))
+        except StoreDamaged:
+            return True  # which messages it has, nobody knows
+
+    def _keeps(self, run: Run) -> bool:
+        return run.end > self._firsts.kept_from(run.topic)
+
+    def _index(self) -> None:
+        known: dict[int, Runs] = {}
+        count = 0
+        for id_, header in self._connection.execute(schema.HEADERS_AFTER, (0,)):
+            runs: list[Run] = []
+            with suppress(StoreDamaged):  # `stafeta check` finds it
+                runs = runs_of(id_, header)
+            for run in runs:
+                self._ends[run.topic] = max(self._ends.get(run.topic, 0), run.end)
+            if id_ <= self._checkpoint:
+                kept = [run for run in runs if run.topic in self._firsts and self._keeps(run)]
+                append(known, kept)
+                count += len(kept)
+            if count >= FLUSH:
+                self._flush(known)
+                known, count = {}, 0
+        self._flush(known)
+
+    def _flush(self, known: dict[int, Runs]) -> None:
+        for topic, runs in sorted(known.items()):
+            self._connection.executemany(schema.ADD_PAGE, pages(topic, runs))
+
+    # --- going on
+
+    def _go_on(self, position: int, gap: int) -> Resumed:
+        topics = self._connection.execute(
+            "SELECT id, name, first, next, present, keeps_last FROM topic"
+        ).fetchall()
+        acked = self._acked()
+        cursors = self._connection.execute("SELECT subscription, topic, floor FROM cursor").fetchall()
+        for id_, _, _, next_, *_ in topics:
+            self._ends[id_] = max(self._ends.get(id_, 0), next_)
+        for subscription, topic, floor in cursors:
+            reached = max([floor, *(stop for _, stop in acked.get((subscription, topic), ()))])
+            self._ends[topic] = max(self._ends.get(topic, 0), reached)
+        offset = max([self._meta.get("first_offset", 1), *self._ends.values()]) + gap
+        gaps: dict[int, tuple[int, int]] = {}
+        for id_, name, first, _, present, keeps_last in topics:
+            end = self._ends[id_]
+            if first < end:
+                gaps[id_] = end, offset
+                first_kept = first
+            else:
+                first_kept = offset
+            record = id_, name, first_kept, offset, present, keeps_last
+            self._connection.execute(schema.SET_TOPIC, record)
+        self._connection.executemany(schema.SET_SKIPPED, [(id_, *one) for id_, one in gaps.items()])
+        for subscription, topic, floor in cursors:
+            done = acked.get((subscription, topic), [])
+            between = gaps.get(topic, (0, offset))
+            self._move(subscription, topic, floor, done, between)
+        resumed = Resumed(offset, position + gap, self._meta.get("client_id", 0) + gap)
+        self._connection.execute(_PUT_RUN, (position, secrets.token_hex(8)))
+        values = {
+            "first_offset": offset,
+            "position": resumed.position,
+            "client_id": resumed.client_id,
+            "restored": offset,
+            "looked_at": 0,
+            "unfinished": 0,
+        }
+        self._connection.executemany(schema.SET_META, values.items())
+        return resumed
+
+    def _acked(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for subscription, topic, start, stop in self._connection.execute(
+            "SELECT subscription, topic, start, stop FROM acked"
+        ):
+            found.setdefault((subscription, topic), []).append((start, stop))
+        return found
+
+    def _move(
+        self, subscription: int, topic: int, floor: int, done: list[tuple[int, int]], between: tuple[int, int]
+    ) -> None:
+        """Lets a cursor have what lies between behind it."""
+        reached, above = joined_ranges(floor, [*done, between])
+        self._connection.execute(schema.DROP_ACKED, (subscription, topic))
+        self._connection.execute(schema.SET_CURSOR, (subscription, topic, reached))
+        self._connection.executemany(schema.SET_ACKED, [(subscription, topic, *one) for one in above])

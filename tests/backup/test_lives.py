@@ -1,0 +1,50 @@
+"""Whatever a broker does while it is backed up, and wherever backups are killed: each point that is there is whole."""
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stafeta.backup import taking
+from tests.backup.lives import TOPICS, Life
+from tests.broker.stores import run, shrink
+
+topics = st.sampled_from(TOPICS)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(topics, min_size=1, max_size=6)),
+        st.tuples(st.just("append"), st.lists(topics, min_size=1, max_size=6)),
+        st.tuples(st.just("release"), topics, st.integers(1, 5)),
+        st.tuples(st.sampled_from(["sweep", "sweep", "checkpoint", "crash", "backup"])),
+        st.tuples(st.just("killed"), st.integers(0, 20)),
+        st.tuples(st.just("keep"), st.integers(1, 2)),
+        st.tuples(st.just("restore"), st.integers(0, 3)),
+    ),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("large", [0, 500], ids=["small", "in segments"])
+def test_each_point_holds_what_was_there(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    shrink(monkeypatch, 2)
+    monkeypatch.setattr(taking, "PACK", 700)
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # nothing loses power here
+
+    @given(steps)
+    @settings(max_examples=int(os.environ.get("BACKUP_LIVES", "8")), deadline=None)
+    def live(taken: list[tuple[object, ...]]) -> None:
+        async def work() -> None:
+            life = Life(tmp_path_factory.mktemp("life"), large=large)
+            await life.begin()
+            for step in taken:
+                await life.do(step)
+            life.back_up()
+            life.store.crash()
+            await life.check_points()
+
+        run(work())
+
+    live()
