@@ -32,7 +32,7 @@ class Restorable:
         return self.command("backup", str(self.to), "--data", str(self.process.data), *words)
 
     def lose(self) -> int:
-        """The folder is lost, and the last backup is restored in its place. Returns the offset at which topics go on."""
+        """The folder is lost, and the last backup restored in its place. Returns the offset at which topics go on."""
         self.process.kill()
         os.rename(self.process.data, self._lost)
         said = self.command("restore", str(self.to), "--data", str(self.process.data))

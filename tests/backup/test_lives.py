@@ -34,7 +34,7 @@ def test_each_point_holds_what_was_there(
     monkeypatch.setattr(os, "fsync", lambda file: None)  # nothing loses power here
 
     @given(steps)
-    @settings(max_examples=int(os.environ.get("BACKUP_LIVES", "8")), deadline=None)
+    @settings(max_examples=settings().max_examples // 4)
     def live(taken: list[tuple[object, ...]]) -> None:
         async def work() -> None:
             life = Life(tmp_path_factory.mktemp("life"), large=large)

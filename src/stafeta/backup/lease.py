@@ -43,12 +43,13 @@ class Lease:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        with suppress(BackupError):
-            if kind is None:
-                self._remove(self.note.name)
-            else:  # the next one uses what is there
-                self.note.beat = 0
+        if kind is not None:
+            self.note.beat = 0  # the next one uses what is there
+            with suppress(BackupError):
                 save(self._destination, NOTES, self.note)
+                return
+        with suppress(BackupError):  # also where there is no room to say so
+            self._remove(self.note.name)
 
     def add(self, one: Pack | Segment) -> None:
         """A file is finished."""
