@@ -83,6 +83,7 @@ class Registry(Directory):
                 self.collector.dirty.add(topic)
         self._client_id = snapshot.client_id
         self._first_offset = snapshot.first_offset
+        self._restored = snapshot.restored
         self._last_topic, self._last_subscription = snapshot.last_topic, snapshot.last_subscription
         return topics
 

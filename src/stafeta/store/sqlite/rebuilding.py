@@ -129,19 +129,16 @@ class Rebuilding:
         offset = max([self._meta.get("first_offset", 1), *self._ends.values()]) + gap
         gaps: dict[int, tuple[int, int]] = {}
         for id_, name, first, _, present, keeps_last in topics:
-            end = self._ends[id_]
-            if first < end:
-                gaps[id_] = end, offset
-                first_kept = first
-            else:
-                first_kept = offset
+            gaps[id_] = self._ends[id_], offset
+            first_kept = first if first < self._ends[id_] else offset
             record = id_, name, first_kept, offset, present, keeps_last
             self._connection.execute(schema.SET_TOPIC, record)
         self._connection.executemany(schema.SET_SKIPPED, [(id_, *one) for id_, one in gaps.items()])
         for subscription, topic, floor in cursors:
+            if topic not in gaps:
+                continue  # a topic that is damaged; `stafeta check` finds it
             done = acked.get((subscription, topic), [])
-            between = gaps.get(topic, (0, offset))
-            self._move(subscription, topic, floor, done, between)
+            self._move(subscription, topic, floor, done, gaps[topic])
         resumed = Resumed(offset, position + gap, self._meta.get("client_id", 0) + gap)
         self._connection.execute(_PUT_RUN, (position, secrets.token_hex(8)))
         values = {
