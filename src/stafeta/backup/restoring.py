@@ -14,7 +14,7 @@ from stafeta.errors import BackupError, StoreError
 from stafeta.store.sqlite import segments
 from stafeta.store.sqlite.copying import BlockRow
 from stafeta.store.sqlite.folder import DATABASE, RESTORING, lock, sync_folder, translating_errors
-from stafeta.store.sqlite.rebuilding import Rebuilding, Resumed, gap_since
+from stafeta.store.sqlite.rebuilding import Rebuilding, Resumed
 
 
 def restore(
@@ -55,8 +55,7 @@ def _restored(destination: Destination, point: Point, folder: Path, throttle: Th
         os.utime(path, ns=(one.modified, one.modified))  # the next backup knows it by that
     _fetch(destination, point.state, folder / DATABASE, throttle)
     packs = (_rows(destination, pack.file, throttle) for pack in point.packs)
-    gap = gap_since(point.taken, time.time_ns() // 1000)
-    resumed = Rebuilding(folder).run(packs, point.position, gap)
+    resumed = Rebuilding(folder).run(packs, point.position, time.time_ns() // 1000)
     _sync(folder / DATABASE)
     sync_folder(place)
     sync_folder(folder)

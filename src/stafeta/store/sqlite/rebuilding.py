@@ -3,8 +3,9 @@
 1. Of blocks those are put in that a topic keeps something of, or that no checkpoint has covered: the others were only
    not deleted yet.
 2. Nothing that was given out after the copy was made comes again: offsets, positions and client ids go on so far behind
-   that nobody can have used them since, whatever brokers were started on copies meanwhile. How far that is goes by the
-   time since: `RATE` of each in a microsecond, and `MARGIN` for clocks that differ.
+   that nobody can have used them, whatever brokers were started on whatever copies meanwhile. How far that is the clock
+   says: no broker gives out more than `RATE` of anything in a microsecond, on the average, so that none has come
+   further than `RATE` times the microseconds since `EPOCH`, also none that began there when it was restored.
 3. All topics go on at one offset, and new ones begin there: one that was made, or forgotten and made again, after the
    copy may have come as far as any other.
 4. What lies between is skipped, as what is damaged is: nobody waits for it, and nobody takes it for lost.
@@ -26,8 +27,9 @@ from stafeta.store.sqlite.forgotten import Firsts, Forgotten
 from stafeta.store.sqlite.pages import Runs, append, pages
 from stafeta.store.sqlite.repair import joined_ranges
 
-RATE = 4  # messages in a microsecond that a topic may have got since, or clients that came
-MARGIN = 1 << 32
+RATE = 4  # messages in a microsecond that a topic gets at most, or clients that come
+EPOCH = 1_767_225_600_000_000  # 2026, in microseconds
+MARGIN = 1 << 32  # where the clock is wrong
 FLUSH = 100_000  # runs that are put into the index together
 
 _PUT_RUN = schema.PUT["run"]
@@ -41,9 +43,9 @@ class Resumed(NamedTuple):
     client_id: int
 
 
-def gap_since(taken: int, now: int) -> int:
-    """How many of anything may have been given out between two times (microseconds)."""
-    return max(0, now - taken) * RATE + MARGIN
+def resumed_at(reached: int, now: int) -> int:
+    """What is given out first by a broker that is restored now (microseconds), where the copy has reached this."""
+    return max(reached + MARGIN, RATE * (now - EPOCH))
 
 
 class Rebuilding:
@@ -53,7 +55,7 @@ class Rebuilding:
         self._folder = folder
         self._ends: dict[int, int] = {}
 
-    def run(self, packs: Iterable[Iterable[BlockRow]], position: int, gap: int) -> Resumed:
+    def run(self, packs: Iterable[Iterable[BlockRow]], position: int, now: int) -> Resumed:
         """`position` is that of the first message after the copy."""
         with (
             translating_errors(self._folder),
@@ -67,7 +69,7 @@ class Rebuilding:
                 self._put_blocks(rows)
             connection.execute("BEGIN")
             self._index()
-            resumed = self._go_on(position, gap)
+            resumed = self._go_on(position, now)
             connection.execute("COMMIT")
             return resumed
 
@@ -115,7 +117,7 @@ class Rebuilding:
 
     # --- going on
 
-    def _go_on(self, position: int, gap: int) -> Resumed:
+    def _go_on(self, position: int, now: int) -> Resumed:
         topics = self._connection.execute(
             "SELECT id, name, first, next, present, keeps_last FROM topic"
         ).fetchall()
@@ -126,7 +128,7 @@ class Rebuilding:
         for subscription, topic, floor in cursors:
             reached = max([floor, *(stop for _, stop in acked.get((subscription, topic), ()))])
             self._ends[topic] = max(self._ends.get(topic, 0), reached)
-        offset = max([self._meta.get("first_offset", 1), *self._ends.values()]) + gap
+        offset = resumed_at(max([self._meta.get("first_offset", 1), *self._ends.values()]), now)
         gaps: dict[int, tuple[int, int]] = {}
         for id_, name, first, _, present, keeps_last in topics:
             gaps[id_] = self._ends[id_], offset
@@ -139,7 +141,8 @@ class Rebuilding:
                 continue  # a topic that is damaged; `stafeta check` finds it
             done = acked.get((subscription, topic), [])
             self._move(subscription, topic, floor, done, gaps[topic])
-        resumed = Resumed(offset, position + gap, self._meta.get("client_id", 0) + gap)
+        client_id = resumed_at(self._meta.get("client_id", 0), now)
+        resumed = Resumed(offset, resumed_at(position, now), client_id)
         self._connection.execute(_PUT_RUN, (position, secrets.token_hex(8)))
         values = {
             "first_offset": offset,
