@@ -1,12 +1,13 @@
 """Whatever a broker does while it is backed up, and wherever backups are killed: each point that is there is whole."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stafeta.backup import taking
+from stafeta.backup import points, taking
 from tests.backup.lives import TOPICS, Life
 from tests.broker.stores import run, shrink
 
@@ -48,3 +49,34 @@ def test_each_point_holds_what_was_there(
         run(work())
 
     live()
+
+
+def test_blocks_of_a_log_that_was_set_back_are_not_taken_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restore their numbers are used again."""
+    monkeypatch.setattr(taking, "PACK", 700)
+
+    async def work() -> None:
+        life = Life(tmp_path)
+        await life.begin()
+        for _ in range(10):
+            await life.append([1, 2])
+        life.back_up()
+        for _ in range(10):
+            await life.append([1, 2])
+        life.back_up()
+        before, _ = points.all_points(life.destination)
+        await life.restore(before[0].name)
+        for _ in range(10):
+            await life.append([3, 3])
+        life.back_up()
+        *_, last = points.all_points(life.destination)[0]
+        files = [{pack.file.name for pack in point.packs} for point in (*before, last)]
+        assert files[0] <= files[2]  # what was there before is not copied again
+        assert files[1] - files[0]
+        assert not files[2] & (files[1] - files[0])
+        life.store.crash()
+        await life.check_points()
+
+    run(work())
