@@ -161,6 +161,10 @@ class StoreConflict(StoreError):
     """An append expected another offset than the log has."""
 
 
+class BackupError(StafetaError):
+    """A backup could not be made, read or removed."""
+
+
 class NoReply(StafetaError):
     """The broker did not answer within the time and retries allowed."""
 

@@ -90,6 +90,7 @@ def test_what_is_neither_in_lake_nor_log_is_told_until_it_is_accepted_and_then_n
 class Log(NamedTuple):
     first: int
     next: int
+    skipped: tuple[tuple[int, int], ...] = ()
 
 
 def test_what_is_read_from_where() -> None:
@@ -108,6 +109,9 @@ def test_what_is_read_from_where() -> None:
     assert found.starts == {"whole": 5, "gap": 4, "left": 4, "late": 7, "new": 1, "begun": 4, "held": 3}
     assert found.gone == {"begun": [(1, 4)]}
     assert found.lost == {"held": [(1, 3)]}
+    restored = {"whole": Log(3, 90, ((9, 80),)), "left": Log(70, 80, ((4, 70),))}
+    found = plan(restored, known.of(restored), ["whole", "left"])
+    assert found == ({"whole": 5, "left": 70}, {"whole": [(9, 80)], "left": [(4, 70)]}, {})
     lost = plan({"gap": Log(5, 9), "whole": Log(8, 8)}, known, []).lost
     assert lost == {"gap": [(4, 5)], "whole": [(5, 8)]}
     assert "has message 4 of topic gap (and 3 more, of 2 topics): " in sentence(lost)

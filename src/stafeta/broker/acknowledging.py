@@ -7,7 +7,7 @@ from functools import partial
 
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
-from stafeta.broker.cursor import Cursor, Span
+from stafeta.broker.cursor import Span
 from stafeta.broker.reading import LogReader
 from stafeta.broker.registry import Registry
 from stafeta.broker.topic import Subscription, Topic
@@ -108,7 +108,7 @@ class Acknowledger:
         if cursor is not None:
             cursor.floor = offset
         elif offset < topic.next:
-            topic.add(subscription, Cursor(offset))
+            topic.add(subscription, topic.cursor(offset))
 
     def move(self, subscription: Subscription, topic: Topic, offset: int) -> int:
         """Let a subscription go on at this offset of a topic, forward or back; what it has acknowledged above is not
@@ -121,8 +121,12 @@ class Acknowledger:
             raise InvalidRequest(f"The subscription to {subscription.filter!r} does not get {topic.name!r}.")
         if subscription.beginning:
             self._registry.begin_with(topic)
-        offset = max(offset, topic.first)
-        before, cursor, low = subscription.cursors.get(topic), Cursor(offset), topic.low
+        before, cursor, low = (
+            subscription.cursors.get(topic),
+            topic.cursor(max(offset, topic.first)),
+            topic.low,
+        )
+        offset = cursor.floor
         topic.add(subscription, cursor)
         topic.low = min(topic.low, offset)
         pending = self._commits.pending

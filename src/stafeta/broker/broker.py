@@ -182,6 +182,12 @@ class Broker:
         for topic_id, batch in snapshot.recent:
             replayed = max(replayed, batch.last_position + 1)
             self.producers.replay(topics[topic_id], batch)
+        if snapshot.restored:
+            self.producers.restored(snapshot.restored)
+            log.info(
+                "this data was restored from a backup; what came since then has offsets from %d on",
+                snapshot.restored,
+            )
         for topic_id in snapshot.doubtful:
             topics[topic_id].doubtful = True
         self.staging.recover(snapshot)

@@ -89,12 +89,12 @@ class Collector:
         for subscription, cursor in topic.cursors():
             if subscription.away:
                 continue
-            floor = cursor.floor if subscription.durable else max(cursor.floor, visible - lag)
+            floor = cursor.floor if subscription.durable else max(cursor.floor, topic.back(visible, lag))
             if low is None or floor < low:
                 low = floor
         # A cursor made while messages were on their way to the disk is above what is visible, and moves from there.
         topic.low = visible if low is None else low
-        return min(topic.low, visible - 1 if topic.keeps_last else visible)
+        return min(topic.low, topic.back(visible, 1) if topic.keeps_last else visible)
 
     async def _kept_from(self, topic: Topic) -> int:
         """The first offset that retention keeps."""
@@ -104,7 +104,7 @@ class Collector:
         kept = 1
         if age is not None or size is not None:
             kept = await self._store.horizon(topic.id, before=before, size=size)
-        return kept if messages is None else max(kept, topic.visible - messages)
+        return kept if messages is None else max(kept, topic.back(topic.visible, messages))
 
     def release(self, topic: Topic, first: int) -> None:
         pending = self._broker.commits.pending

@@ -132,7 +132,7 @@ class Consumer:
         return self._joining > 0
 
     def _go_back(self, subscription: Subscription, topic: Topic) -> None:
-        last = topic.next - 1
+        last = topic.back(topic.next, 1)
         if last < topic.first:
             return
         self._broker.rewind(subscription, topic, min(subscription.floor(topic), last))
@@ -219,8 +219,8 @@ class Consumer:
             sent = self._sent[topic] = max(sent, self._floor(topic))
             if self.unbounded_lag:
                 self._broker.collector.dirty.add(topic)  # no more than that is held for it
-            elif topic.visible - sent > self._broker.registry.limits.max_lag:
-                self._check_lag(topic, topic.visible - sent)
+            elif (lag := topic.messages(sent, topic.visible)) > self._broker.registry.limits.max_lag:
+                self._check_lag(topic, lag)
 
     def _floor(self, topic: Topic) -> int:
         """All below is done."""

@@ -41,6 +41,7 @@ class Directory:
         self._sorted: SortedList[str] = SortedList()  # the names, for listing them
         self._removed: dict[Topic, None] = {}  # topics that do not exist any more, the longest removed first
         self._first_offset = 1  # where new topics begin
+        self._restored = 0  # where they began when a backup was restored
         self._last_topic = 0
         self.producers = 0  # that are remembered, once for each topic
 
@@ -124,6 +125,9 @@ class Directory:
             self._last_topic += 1
             record = TopicRecord(self._last_topic, name, self._first_offset, self._first_offset, False, False)
             topic = Topic(record, self._retention(name))
+            if self._restored:  # none of what comes before was ever published here
+                topic.skipped = ((1, self._restored),)
+                self.commits.pending.group.skipped.append((topic.id, 1, self._restored))
             self._add(topic)
         made = topic
         made.exists = True

@@ -23,10 +23,13 @@ RANGES = 64  # runs of numbers whose offsets are known, for answering a retry as
 
 
 class SequenceProducer:
-    __slots__ = ("last", "ranges")
+    __slots__ = ("last", "ranges", "unsure")
 
-    def __init__(self, last: int = 0, ranges: Sequence[tuple[int, int, int]] = ()) -> None:
+    def __init__(
+        self, last: int = 0, ranges: Sequence[tuple[int, int, int]] = (), *, unsure: bool = False
+    ) -> None:
         self.last = last
+        self.unsure = unsure  # it may have come further, before a backup was restored
         self.ranges = tuple(ranges)  # first number, how many, first offset
 
     @property
@@ -35,7 +38,7 @@ class SequenceProducer:
         return self.ranges[-1][2] + self.ranges[-1][1] - 1 if self.ranges else 0
 
     def copy(self) -> "SequenceProducer":
-        return SequenceProducer(self.last, self.ranges)
+        return SequenceProducer(self.last, self.ranges, unsure=self.unsure)
 
     def repeated(self, sequence: int, count: int) -> int:
         """How many of the messages numbered from `sequence` on were stored before."""

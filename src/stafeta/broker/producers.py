@@ -1,5 +1,7 @@
 """The producers that are remembered, on all topics, and how far each has come."""
 
+import logging
+
 from stafeta.broker.commits import CommitLoop
 from stafeta.broker.producer import CounterProducer, Producer, SequenceProducer
 from stafeta.broker.registry import Registry
@@ -7,6 +9,8 @@ from stafeta.broker.topic import Topic
 from stafeta.errors import LimitReached
 from stafeta.message import COUNTER, PRODUCER, Batch
 from stafeta.names import COUNTER_PREFIX, check_producer, owner_of
+
+log = logging.getLogger("stafeta.broker")
 
 
 class Producers:
@@ -29,9 +33,37 @@ class Producers:
         return known
 
     def last_sequence(self, topic: Topic | None, state: SequenceProducer | None, sequence: int) -> int:
-        """The last number that a producer has used. Where that is damaged, it is the one before what it says now."""
+        """The last number that a producer has used. Where that is damaged, or was used after the backup that was
+        restored, it is the one before what it says now."""
         last = 0 if state is None else state.last
-        return max(last, sequence - 1) if topic is not None and topic.doubtful else last
+        doubtful = (topic is not None and topic.doubtful) or (state is not None and state.unsure)
+        return max(last, sequence - 1) if doubtful else last
+
+    def settle(self, topic: Topic | None, name: str, sequence: int) -> None:
+        """Call with the first number of what has come: from then on it is known how far its producer is. Also where
+        this is refused: what comes after it in a pipeline is to be refused, too."""
+        state = self.sequence(topic, name)
+        if state is None or not state.unsure or topic is None:
+            return
+        state.unsure = False
+        if sequence > state.last + 1:
+            log.warning(
+                "producer %r goes on with %d on %r: its messages %d to %d came after the backup that was restored, and "
+                "are lost",
+                name,
+                sequence,
+                topic.name,
+                state.last + 1,
+                sequence - 1,
+            )
+            state.last = sequence - 1
+
+    def restored(self, offset: int) -> None:
+        """A backup was restored, and topics went on here: who has not written since may have written before."""
+        for topic in self._registry.topics.values():
+            for state in (topic.producers or {}).values():
+                if isinstance(state, SequenceProducer):
+                    state.unsure = state.reached < offset
 
     def next_sequence(self, name: str, producer: str) -> int:
         """The number that the producer's next message on this topic has."""

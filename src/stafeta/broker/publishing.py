@@ -157,6 +157,7 @@ class Publisher:
         and the last offset."""
         producers = self._producers
         topic = self._topic_for(name, create=create)
+        producers.settle(topic, producer, sequence)
         state = producers.sequence(topic, producer)
         known = repeated_of(producers.last_sequence(topic, state, sequence), sequence, len(payloads))
         self.check_lengths(payloads)
@@ -187,6 +188,8 @@ class Publisher:
         used `check_longest`."""
         producers = self._producers
         topic = self._topics.get(name)
+        if sequence is not None:
+            producers.settle(topic, producer, sequence)
         state = producers.sequence(topic, producer)
         last = producers.last_sequence(topic, state, sequence or 0)
         known = 0 if sequence is None else repeated_of(last, sequence, batch.count)

@@ -83,6 +83,7 @@ class Registry(Directory):
                 self.collector.dirty.add(topic)
         self._client_id = snapshot.client_id
         self._first_offset = snapshot.first_offset
+        self._restored = snapshot.restored
         self._last_topic, self._last_subscription = snapshot.last_topic, snapshot.last_subscription
         return topics
 
@@ -92,7 +93,7 @@ class Registry(Directory):
             for topic in self.matching(subscription.filter) if subscription.durable else ():
                 empty = subscription.wildcard and topic.first == topic.next
                 if topic not in subscription.cursors and not empty:
-                    topic.add(subscription, Cursor(topic.first))
+                    topic.add(subscription, topic.cursor(topic.first))
 
     # --- subscriptions
 
@@ -411,7 +412,7 @@ class Registry(Directory):
 
     def _add_cursor(self, subscription: Subscription, topic: Topic, offset: int) -> None:
         """Give the subscription a cursor on the topic."""
-        cursor = Cursor(offset)
+        cursor = topic.cursor(offset)
         topic.add(subscription, cursor)
         if topic.first < topic.next:
             self.collector.dirty.add(topic)  # what it held before may be wanted by nobody

@@ -8,6 +8,7 @@ from stafeta.broker.cursor import Cursor, Span
 from stafeta.broker.producer import Producer
 from stafeta.message import Batch
 from stafeta.names import RESERVED, is_filter, matcher
+from stafeta.ranges import merged
 from stafeta.store.port import SubscriptionRecord, TopicRecord
 
 log = logging.getLogger("stafeta.broker")
@@ -179,6 +180,24 @@ class Topic:
             if start <= offset < stop:
                 offset = stop
         return offset
+
+    def cursor(self, offset: int) -> Cursor:
+        """A cursor of somebody who begins here. What is skipped is behind it."""
+        offset = self.past_skipped(offset)
+        return Cursor(offset, [*merged([one for one in self.skipped if one[0] > offset])])
+
+    def messages(self, start: int, stop: int) -> int:
+        """How many of these offsets are not skipped."""
+        skipped = [min(end, stop) - max(first, start) for first, end in self.skipped]
+        return max(stop - start - sum([count for count in skipped if count > 0]), 0)
+
+    def back(self, end: int, count: int) -> int:
+        """The offset from which on there are so many messages up to, not including, `end`."""
+        start = end - count
+        for first, stop in reversed(self.skipped):
+            if first < end and stop > start:
+                start -= min(stop, end) - first
+        return start
 
     def add(self, subscription: Subscription, cursor: Cursor) -> None:
         subscription.cursors[self] = cursor

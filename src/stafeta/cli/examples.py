@@ -41,6 +41,22 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "subs": (("stafeta subs", "stafeta subs news/sport"), _ASKING),
     "shell": (("stafeta shell", "echo 'PUT news/sport 2:1' | stafeta shell"), _REMEMBERING),
     "check": (("stafeta check --data log", "stafeta check --data log --repair"), (DATA_FOLDER,)),
+    "backup": (
+        (
+            "stafeta backup /mnt/backups/broker --data log --keep 7",
+            "stafeta backup s3://bucket/broker --data log --rate 50MB",
+            "stafeta backup --list /mnt/backups/broker",
+            "stafeta backup --verify /mnt/backups/broker",
+        ),
+        (DATA_FOLDER,),
+    ),
+    "restore": (
+        (
+            "stafeta restore /mnt/backups/broker --data restored",
+            "stafeta restore s3://bucket/broker --data restored --at 20261118T0800",
+        ),
+        (DATA_FOLDER,),
+    ),
     "skip": (("stafeta skip news/sport 5-9",), _ASKING),
     "user": (("stafeta user add ann --allow 'consume news/#'",), ()),
     "user add": (

@@ -1,6 +1,14 @@
 """What the exit code of a command says. (docs/cli.md tells it to users.)"""
 
-from stafeta.errors import EXIT_FATAL, ConfigError, JavaMissing, NoReply, StafetaError, StoreError
+from stafeta.errors import (
+    EXIT_FATAL,
+    BackupError,
+    ConfigError,
+    JavaMissing,
+    NoReply,
+    StafetaError,
+    StoreError,
+)
 
 OK = 0
 REFUSED = 1
@@ -31,6 +39,7 @@ _BY_ERROR: dict[type[StafetaError], int] = {
     JavaMissing: USAGE,
     NoReply: UNREACHABLE,
     StoreError: DATA_FOLDER,
+    BackupError: DATA_FOLDER,
 }
 
 

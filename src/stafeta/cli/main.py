@@ -64,6 +64,7 @@ _GROUPS = {
     "overview": ("topics", "stats", "clients", "subs"),
     "shell": ("shell",),
     "upkeep": ("check", "skip"),
+    "backup": ("backup", "restore"),
     "users": ("user", "token", "role"),
     "keys": ("keys",),
     "init": ("init",),

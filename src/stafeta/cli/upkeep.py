@@ -46,6 +46,11 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def run_check(options: argparse.Namespace) -> int:
+    return check_folder(Path(options.data), repair=options.repair, as_json=options.json)
+
+
+def check_folder(folder: Path, *, repair: bool, as_json: bool, more: dict[str, object] | None = None) -> int:
+    """Prints what is wrong with a folder, with `more` where it is JSON; returns the exit code."""
     from stafeta.examination import examine
     from stafeta.progress import Progress
 
@@ -57,12 +62,12 @@ def run_check(options: argparse.Namespace) -> int:
             blocks = all_
             progress.advance(done - progress.sent)
 
-        report, lost = examine(Path(options.data), repair=options.repair, advance=advance)
+        report, lost = examine(folder, repair=repair, advance=advance)
         if lost is not None:
-            after, _ = examine(Path(options.data), advance=advance)
+            after, _ = examine(folder, advance=advance)
     sound = report.sound if lost is None else after.sound
-    if options.json:
-        print(json.dumps(_plain(report, lost, sound), ensure_ascii=False))
+    if as_json:
+        print(json.dumps({**(more or {}), **_plain(report, lost, sound)}, ensure_ascii=False))
     else:
         _print(report, lost, sound)
     return exits.OK if sound else exits.DATA_FOLDER

@@ -121,7 +121,11 @@ class Stored:
             self._past = past if subscribe in ("#", "*") else past.where(matching(self._filters))
         self._starts = starts_of(self._filters, topics, self._known)
         self._others = [(name, lake.frame(spark, name)) for name in ("rollups", "dead") if lake.has(name)]
-        self.unarchived = sum(max(0, one.next - self._starts[name]) for name, one in topics.items())
+        self.unarchived = sum(
+            stop - start
+            for name, one in topics.items()
+            for start, stop in without([(self._starts[name], one.next)], one.skipped)
+        )
         """So many messages are read of the log."""
         self.gone = list(gone_of(topics, self._known))
         """Which messages the lake lacks, and the log has no more: sentences."""

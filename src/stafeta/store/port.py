@@ -182,6 +182,7 @@ class Snapshot:
     client_id: int = 0
     position: int = 1
     first_offset: int = 1
+    restored: int = 0  # the offset at which topics went on when a backup was restored
     # The highest numbers ever given out, also of what is left out since it is damaged.
     last_topic: int = 0
     last_subscription: int = 0

@@ -34,13 +34,15 @@ MAX_RANGES: Final = 1000  # of offsets in one acknowledgement
 
 
 class TopicInfo(NamedTuple):
-    """A topic of the broker: the lowest offset that it holds, and the one that the next message gets."""
+    """A topic of the broker: the lowest offset that it holds, and the one that the next message gets. Offsets that are
+    `skipped`, each from, up to but not including, have no messages: they are damaged, or a backup was restored."""
 
     topic: str
     first: int
     next: int
     rows: int
     subscribers: int
+    skipped: Sequence[tuple[int, int]] = ()
 
 
 class CursorInfo(NamedTuple):
@@ -373,7 +375,17 @@ def portions(done: Mapping[str, int]) -> Iterator[list[list[object]]]:
 
 
 def topic_infos(results: list[dict[str, Any]]) -> list[TopicInfo]:
-    return [TopicInfo(*(result[field] for field in TopicInfo._fields)) for result in results]
+    return [
+        TopicInfo(
+            result["topic"],
+            result["first"],
+            result["next"],
+            result["rows"],
+            result["subscribers"],
+            [(start, stop) for start, stop in result.get("skipped", ())],
+        )
+        for result in results
+    ]
 
 
 def subscription_infos(results: list[dict[str, Any]]) -> list[SubscriptionInfo]:

@@ -129,8 +129,9 @@ async def topics(door: "FlightDoor", verbs: Verbs, body: Body) -> list[Result]:
             "topic": topic.name,
             "first": topic.first,
             "next": topic.visible,
-            "rows": topic.visible - topic.first,
+            "rows": topic.messages(topic.first, topic.visible),
             "subscribers": verbs.subscribed_to(topic),
+            **({"skipped": topic.skipped} if topic.skipped else {}),
         }
         async for topic in in_portions(await door.topics(verbs, filter_))
     ]

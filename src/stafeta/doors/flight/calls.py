@@ -238,7 +238,14 @@ def _info(
         for start, stop in part.ranges(partitions)
     ]
     found = [
-        {"topic": part.name, "first": part.first, "next": part.next, "rows": part.rows, "bytes": part.size}
+        {
+            "topic": part.name,
+            "first": part.first,
+            "next": part.next,
+            "rows": part.rows,
+            "bytes": part.size,
+            **({"skipped": part.skipped} if part.skipped else {}),
+        }
         for part in parts
     ]
     return flight.FlightInfo(

@@ -38,6 +38,7 @@ from stafeta.doors.tls import Certificates
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
 from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
+from stafeta.ranges import without
 from stafeta.security import ANYONE
 
 T = TypeVar("T")
@@ -61,14 +62,21 @@ class Part:
         self.first, self.next = topic.first, topic.visible
         self.start, self.stop = start, max(start, stop)
         self.size = size
+        self.skipped = topic.skipped
+        self._spans = without([(self.start, self.stop)], topic.skipped)
 
     @property
     def rows(self) -> int:
-        return self.stop - self.start
+        return sum(stop - start for start, stop in self._spans)
 
     def ranges(self, partitions: int | None) -> list[tuple[int, int]]:
         """Offsets that can be read side by side."""
         partitions = partitions or -(-self.rows // PARTITION) or 1
+        if len(self._spans) > 1:
+            size = max(-(-self.rows // partitions), 1)
+            return [
+                (at, min(at + size, stop)) for start, stop in self._spans for at in range(start, stop, size)
+            ]
         edges = [self.start + self.rows * at // partitions for at in range(partitions + 1)]
         return [(a, b) for a, b in pairwise(edges) if a < b] or [(self.start, self.stop)]
 

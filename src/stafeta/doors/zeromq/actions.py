@@ -252,7 +252,7 @@ async def _deliver(verbs: Verbs, request: Get, size: int) -> FetchResult:
 
 async def _read(verbs: Verbs, request: Read, size: int) -> FetchResult:
     topic = verbs.topic(request.topic)
-    start = request.start or topic.visible - request.last
+    start = request.start or topic.back(topic.visible, request.last)
     return FetchResult(await verbs.read(topic, max(start, topic.first), size), by_position=False)
 
 

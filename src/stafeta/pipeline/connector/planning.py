@@ -6,7 +6,7 @@
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from stafeta.errors import DataLoss
 from stafeta.message import ROW
+from stafeta.ranges import without
 
 if TYPE_CHECKING:
     from stafeta.clients.flight.connection import Connection
@@ -36,6 +37,8 @@ class Held(NamedTuple):
     stop: int
     weight: float
     """About how many bytes a message takes."""
+    skipped: Sequence[tuple[int, int]] = ()
+    """Offsets that have no messages."""
 
 
 class Range(NamedTuple):
@@ -74,7 +77,10 @@ def held(
         for one in json.loads(info.app_metadata)["topics"]:
             known = one["rows"] and one["bytes"] >= 0
             weight = ROW + (one["bytes"] / one["rows"] if known else USUAL)
-            found[one["topic"]] = Held(one["topic"], one["first"], one["next"], *edges[one["topic"]], weight)
+            skipped = [(start, stop) for start, stop in one.get("skipped", ())]
+            found[one["topic"]] = Held(
+                one["topic"], one["first"], one["next"], *edges[one["topic"]], weight, skipped
+            )
     return dict(sorted(found.items()))
 
 
@@ -83,9 +89,20 @@ def checked(wanted: Range, topic: Held | None, *, fail: bool) -> Range:
     first, end = (wanted.stop, wanted.stop) if topic is None else (topic.first, topic.next)
     start = min(max(wanted.start, first), wanted.stop)
     there = Range(wanted.topic, start, max(start, min(wanted.stop, end)))
-    if there.rows < wanted.rows and fail:
-        raise lost(wanted, wanted.rows - there.rows)
+    outside = [(wanted.start, there.start), (there.stop, wanted.stop)]
+    gone = without(outside, () if topic is None else topic.skipped)
+    if gone and fail:
+        raise lost(wanted, sum(stop - start for start, stop in gone))
     return there
+
+
+def present(ranges: Iterable[Range], topics: Mapping[str, Held]) -> list[Range]:
+    """The ranges without what is skipped."""
+    return [
+        Range(one.topic, start, stop)
+        for one in ranges
+        for start, stop in without([(one.start, one.stop)], topics[one.topic].skipped if one.rows > 0 else ())
+    ]
 
 
 def lost(wanted: Range, count: int) -> DataLoss:
@@ -103,7 +120,7 @@ def tasks(
     max_records: int | None = None,
 ) -> list[Task]:
     """The ranges, parted among tasks in the order in which they are given."""
-    wanted = [(one, topics[one.topic].weight) for one in ranges if one.rows > 0]
+    wanted = [(one, topics[one.topic].weight) for one in present(ranges, topics)]
     rows = sum(one.rows for one, _ in wanted)
     total = sum(one.rows * weight for one, weight in wanted) + OPENING * max(0, len(wanted) - FEW)
     parting = _Parting(min(max(total / FEW, LEAST), MOST), rows, min_partitions, max_records or rows)

@@ -31,9 +31,10 @@ from stafeta.message import ROW
 from stafeta.names import matcher
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, ReadOptions
-from stafeta.pipeline.connector.planning import LEAST, USUAL, Held, Range, Task, checked, held, tasks
+from stafeta.pipeline.connector.planning import LEAST, USUAL, Held, Range, Task, checked, held, present, tasks
 from stafeta.pipeline.connector.spark_schema import arrow_schema, check_schema
 from stafeta.pipeline.spark_log import Checkpoint
+from stafeta.ranges import without
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,12 +120,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = start.get(name)
             if begin is None or self._is_another(topic, begin):
                 begin = new[name] = topic.first
-            if begin < topic.first:
-                checked(Range(name, begin, topic.first), None, fail=self._options.fail_on_data_loss)
+            for start_, stop in without([(begin, topic.first)], topic.skipped):
+                checked(Range(name, start_, stop), None, fail=self._options.fail_on_data_loss)
             end = topic.next if self._target is None else min(topic.next, self._target.get(name, 0))
             begins[name] = max(begin, topic.first)
-            if end > begins[name]:
-                waiting[name] = end - begins[name]
+            if count := sum(stop - start_ for start_, stop in without([(begins[name], end)], topic.skipped)):
+                waiting[name] = count
         taken = self._taken(waiting, limit)
         stands = {name: offset for name, offset in start.items() if " " not in name}
         if self._options.idle_trigger is not None and all(taken.get(name) for name in waiting):
@@ -137,7 +138,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rest(time.monotonic() - began)
             return start
         self._silent_since = self._last_batch = time.monotonic()
-        ends = {name: begins[name] + count for name, count in taken.items() if count}
+        ends = {
+            name: _after(begins[name], count, topics[name].skipped) for name, count in taken.items() if count
+        }
         latest: Offsets = stands | ends
         found = {name: offset for name, offset in new.items() if name in ends or initial}
         if found:
@@ -156,6 +159,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         topics = self._few(wanted) or held(self._broker(), options.filters)
         there = [checked(one, topics.get(one.topic), fail=options.fail_on_data_loss) for one in wanted]
+        there = present([one for one in there if one.rows], topics)
         rows = sum(one.rows for one in there)
         if rows:
             self._weight = sum(one.rows * topics[one.topic].weight for one in there if one.rows) / rows
@@ -207,7 +211,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(one is None or one.next < range_.stop for one, range_ in zip(seen, wanted, strict=True)):
             return None  # a micro-batch that was planned before
         return {
-            one.topic: Held(one.topic, one.first, one.next, one.first, one.next, self._weight)
+            one.topic: Held(one.topic, one.first, one.next, one.first, one.next, self._weight, one.skipped)
             for one in seen
             if one is not None
         }
@@ -307,6 +311,15 @@ def between(start: Offsets, end: Offsets) -> list[Range]:
     begins = {name: new.get(name, start.get(name, 1)) for name in sorted(end) if " " not in name}
     # Files that are made of them are in order.
     return [Range(name, begin, end[name]) for name, begin in begins.items() if begin < end[name]]
+
+
+def _after(begin: int, count: int, skipped: Sequence[tuple[int, int]]) -> int:
+    """The offset after so many messages."""
+    end = begin + count
+    for start, stop in skipped:
+        if start < end and stop > begin:
+            end += stop - max(start, begin)
+    return end
 
 
 def time_of_day() -> int:

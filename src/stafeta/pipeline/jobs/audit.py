@@ -66,6 +66,7 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
                 tuple(known.archived.get(name, ())),
                 *((topics[name].first, topics[name].next) if name in topics else (1, 1)),
                 tuple(known.absent.get(name, ())),
+                tuple(topics[name].skipped) if name in topics else (),
             )
             for name in sorted({*topics, *known.archived})
         }

@@ -26,6 +26,8 @@ log = logging.getLogger("stafeta.store")
 
 DATABASE = "stafeta.db"
 REPAIRED = f"{DATABASE}.repaired"  # a new database that is to replace it
+BUSY_WAIT = 10_000  # milliseconds that a connection waits for others
+RESTORING = "restoring"  # a file that is there until a backup is restored to its end
 
 
 def lock(folder: Path) -> int:
@@ -56,6 +58,18 @@ def lock(folder: Path) -> int:
     except OSError:
         pass  # The number only makes the message above friendlier; a full disk must not keep a broker from reading.
     return held
+
+
+@contextmanager
+def opening(folder: Path) -> Iterator[None]:
+    """Held while the database is opened, by one at a time: what a killed broker has left of the write-ahead log may be
+    changed then. A broker that has started does not hold it. It is a lock of the folder itself, and needs no file."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _make(folder: Path) -> None:
@@ -137,7 +151,7 @@ def _prepared(
 ) -> sqlite3.Connection:
     connection.text_factory = text  # of what is damaged, too
     connection.create_function("seal", -1, seal, deterministic=True)
-    connection.execute("PRAGMA busy_timeout = 10000")
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_WAIT}")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA cache_size = -16384")
     connection.execute("PRAGMA mmap_size = 0")
@@ -159,6 +173,11 @@ def _prepared(
 
 def check_version(folder: Path, *, durability: str) -> None:
     """Refuse a database that is not ours to change, before anything is changed."""
+    if (folder / RESTORING).exists():
+        raise StoreError(
+            f"A backup was being restored to {folder}, and that was not finished. Restore it again, to this folder or "
+            "another."
+        )
     finish_repair(folder)
     path = folder / DATABASE
     if not path.exists():

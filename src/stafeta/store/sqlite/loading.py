@@ -101,6 +101,7 @@ class Loading:
         snapshot.last_subscription = self._number(schema.LAST_SUBSCRIPTION)
         snapshot.last_staged = self._number(schema.LAST_STAGED)
         snapshot.client_id = self.meta.get("client_id", 0)
+        snapshot.restored = self.meta.get("restored", 0)
         snapshot.position = self.meta.get("position", 1)
         snapshot.skipped = [row for row in self._rows("skipped") if row[0] in self.topics]
         for topic, start, stop in snapshot.skipped:
@@ -175,8 +176,9 @@ class Loading:
         return True
 
     def _reaches(self, run: Run) -> None:
-        if run.topic in self.ends and run.end >= self.ends[run.topic][0]:
-            self.ends[run.topic] = (run.end, run.size, run.time)
+        if run.topic in self.ends:  # where it goes on may lie behind all that it has
+            end, size, time = self.ends[run.topic]
+            self.ends[run.topic] = (max(end, run.end), max(size, run.size), max(time, run.time))
 
     def _load_recent(self, mark: int) -> None:
         for id_, header in self._connection.execute(schema.HEADERS_AFTER, (mark,)):

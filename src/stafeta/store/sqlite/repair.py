@@ -47,6 +47,7 @@ from stafeta.store.sqlite.folder import (
     look,
     migrate,
     new_quarantine,
+    opening,
     sync_folder,
     translating_errors,
 )
@@ -319,7 +320,7 @@ class Repair:
             done.setdefault((subscription, topic), []).append((start, stop))
         self._put("subscription", subscriptions.values())
         for key, floor in cursors.items():
-            reached, above = _joined(floor, [*done.get(key, ()), *skipped.get(key[1], ())])
+            reached, above = joined_ranges(floor, [*done.get(key, ()), *skipped.get(key[1], ())])
             self._put("cursor", [(*key, reached)])
             self._put("acked", [(*key, *one) for one in above])
 
@@ -374,7 +375,7 @@ class Repair:
             sync_folder(self._folder / segments.FOLDER)
 
 
-def _joined(floor: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]]:
+def joined_ranges(floor: int, ranges: Iterable[tuple[int, int]]) -> tuple[int, list[tuple[int, int]]]:
     """How far a cursor is, and the ranges above that are done, each apart from the next."""
     (_, floor), *above = merged([(-1 << 63, floor)], sorted(ranges))
     return floor, above
@@ -399,11 +400,13 @@ def _examined(folder: Path, reached: Reached, repair: bool, advance: Advance) ->
     first: str | None = None
     log_lost = False
     try:
-        check_version(folder, durability="fsync")
+        with opening(folder):
+            check_version(folder, durability="fsync")
     except StoreDamaged as error:
         first = str(error)
         if repair:
-            log_lost = not accept_log(folder)
+            with opening(folder):
+                log_lost = not accept_log(folder)
     with closing(look(folder)) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version != len(schema.MIGRATIONS) and schema_of(connection) != expected_schema():

@@ -60,6 +60,15 @@ def read(folder: Path, block: int, segment: Any, content: Any) -> bytes:
     raise StoreDamaged(f"Stored batch {block} is damaged: it cannot be read from segment {segment} ({why}).")
 
 
+def end_of(content: Any) -> int:
+    """Where a body ends in its segment, of which a row has the place; 0 where that is damaged."""
+    try:
+        offset, length = _PLACE.unpack(content)
+    except (struct.error, TypeError):
+        return 0
+    return int(offset + length)
+
+
 def path_of(folder: Path, segment: int) -> Path:
     return folder / FOLDER / f"{segment:08}"
 

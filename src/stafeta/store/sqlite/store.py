@@ -25,11 +25,13 @@ from stafeta.store.port import Group, Snapshot, Usage
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.continuity import Continuity
 from stafeta.store.sqlite.folder import (
+    BUSY_WAIT,
     DATABASE,
     check_version,
     connect,
     lock,
     migrate,
+    opening,
     sync_log,
     translating_errors,
 )
@@ -48,6 +50,7 @@ T = TypeVar("T")
 WAL_COPY = 16 << 20  # bytes of write-ahead log after which it is copied in the background
 WAL_COPY_IDLE = 1 << 20  # the same, where there is nothing else to do
 WAL_LIMIT = 256 << 20  # and after which a commit waits for that
+RESTART_WAIT = 200  # milliseconds that it waits for those who read
 WAL_AHEAD = 1 << 20  # bytes by which it is made longer than it need be
 WAL_SMALL = 64 << 10  # bytes of a commit to which that makes a difference
 
@@ -65,6 +68,7 @@ class SqliteStore:
         self._folder = folder
         self._wal = str(folder / f"{DATABASE}-wal")
         self._wal_size = 0  # after the last commit
+        self._wal_limit = WAL_LIMIT  # its size after which a commit waits until it is copied
         self._durability = durability
         self._checkpoint_rows = checkpoint_rows
         self._segments_from = segments_from
@@ -95,9 +99,10 @@ class SqliteStore:
     def _open(self) -> Snapshot:
         self._held = lock(self._folder)
         try:
-            check_version(self._folder, durability=self._durability)
-            writing = self._connect(read_only=False)
-            migrate(writing)
+            with opening(self._folder):
+                check_version(self._folder, durability=self._durability)
+                writing = self._connect(read_only=False)
+                migrate(writing)
             if self._durability == "fsync":
                 sync_log(self._folder)  # what is found here counts as stored from now on
             loading = Loading(self._folder, writing, self._recent)
@@ -186,9 +191,13 @@ class SqliteStore:
             size = os.stat(self._wal).st_size
         except OSError:  # it is asked after a commit, which is done whatever becomes of this
             return
-        if size > WAL_LIMIT:
+        if size > self._wal_limit:
+            # Where somebody reads, as a backup does, it grows on: a commit does not wait for that.
             with suppress(sqlite3.Error), self._copier_lock:
-                self._copier.execute("PRAGMA wal_checkpoint(RESTART)")
+                self._copier.execute(f"PRAGMA busy_timeout = {RESTART_WAIT}")
+                busy, *_ = self._copier.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+                self._copier.execute(f"PRAGMA busy_timeout = {BUSY_WAIT}")
+                self._wal_limit = size + WAL_LIMIT if busy else WAL_LIMIT
         elif self._durability == "fsync" and 0 < size - self._wal_size < WAL_SMALL:
             size += lengthen(self._wal, WAL_AHEAD)
         self._wal_size = size

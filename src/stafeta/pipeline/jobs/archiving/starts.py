@@ -3,16 +3,17 @@
 1. A topic's offsets begin with 1. All up to its end are to be in the lake, but for those that are known to be absent.
 2. What the lake lacks and the log has is read, wherever it lies: reading begins at the first such offset. What comes
    after it and is in the lake already is not added again.
-3. What neither has was *gone* before the archive began, if the archive never held the topic and has nothing of it.
+3. What the broker says is skipped has no messages, and is absent: it was damaged, or a backup was restored.
+4. What neither has was *gone* before the archive began, if the archive never held the topic and has nothing of it.
    Otherwise it is *lost*: the lake or the log is an older one, or somebody let go of it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from stafeta.errors import DataLoss
 from stafeta.pipeline.lake.archived import Known
-from stafeta.ranges import Ranges, count, first_missing, united, without
+from stafeta.ranges import Ranges, count, first_missing, union, united, without
 
 
 class Topic(Protocol):
@@ -22,6 +23,8 @@ class Topic(Protocol):
     def first(self) -> int: ...
     @property
     def next(self) -> int: ...
+    @property
+    def skipped(self) -> Sequence[tuple[int, int]]: ...
 
 
 class Plan(NamedTuple):
@@ -43,8 +46,11 @@ def plan(topics: Mapping[str, Topic], known: Known, held: Collection[str]) -> Pl
                 f"Topic {name} ends with message {topic.next - 1}, but {archived[-1][1] - 1} is in the lake: the "
                 "broker's data is not what was archived there. Archive it into another lake, or another lake.namespace."
             )
-        if nowhere := without([(1, topic.first)] if topic.first > 1 else [], done.get(name, ())):
+        skipped = list(topic.skipped)
+        if nowhere := without([(1, topic.first)], [*done.get(name, ()), *skipped]):
             (lost if archived or name in held else gone)[name] = nowhere
+        if skipped := without(skipped, done.get(name, ())):
+            gone[name] = union([*gone.get(name, ()), *skipped])
     done = united(done, united(gone, lost))
     return Plan({name: first_missing(done.get(name, ())) for name in sorted({*done, *topics})}, gone, lost)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as sf
 
 from stafeta.message import COLUMNS
-from stafeta.ranges import first_missing
+from stafeta.ranges import first_missing, union, without
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,8 @@ _EXPECTED, _LAKE, _LOG = 0, 1, 2
 _BITS: Final = ("absent", "unsaid", "lost", "gap")
 _BOUNDS: Final = (
     "topic string, said array<struct<start: bigint, stop: bigint>>, "
-    "absent array<struct<start: bigint, stop: bigint>>, log_from bigint, log_to bigint, lowest bigint, newest bigint"
+    "absent array<struct<start: bigint, stop: bigint>>, log_from bigint, log_to bigint, lowest bigint, newest bigint, "
+    "wanted array<struct<start: bigint, stop: bigint>>"
 )
 # Whether a message of one side should be on the other as well. As a rule one range is said, and going through an array
 # for each row takes long.
@@ -38,18 +39,29 @@ _SHARED: Final = {
 
 class Bounds(NamedTuple):
     """What there should be of a topic: `said` to be archived by the lake, and held by the log, from `first` up to, not
-    including, `next`; both 1 where it holds nothing. Together they have everything that is not `absent`."""
+    including, `next`; both 1 where it holds nothing. Together they have everything that is not `absent`, as the lake
+    says, or `skipped`, as the log does."""
 
     topic: str
     said: tuple[tuple[int, int], ...] = ()
     first: int = 1
     next: int = 1
     absent: tuple[tuple[int, int], ...] = ()
+    skipped: tuple[tuple[int, int], ...] = ()
 
     @property
     def lowest(self) -> int:
         """The first offset that there should be: of what was never archived, the log's first."""
         return first_missing(self.absent) if self.said or self.absent else self.first
+
+    @property
+    def nowhere(self) -> list[tuple[int, int]]:
+        return union([*self.absent, *self.skipped])
+
+    @property
+    def wanted(self) -> list[tuple[int, int]]:
+        """The offsets that there should be."""
+        return without([(self.lowest, self.newest)], self.nowhere)
 
     @property
     def newest(self) -> int:
@@ -85,7 +97,8 @@ class DoubtfulRow(NamedTuple):
 
 def bounds_frame(spark: "SparkSession", bounds: Iterable[Bounds]) -> "DataFrame":
     rows = [
-        (one.topic, [*one.said], [*one.absent], one.first, one.next, one.lowest, one.newest) for one in bounds
+        (one.topic, [*one.said], one.nowhere, one.first, one.next, one.lowest, one.newest, one.wanted)
+        for one in bounds
     ]
     return spark.createDataFrame(rows, _BOUNDS)
 
@@ -116,7 +129,7 @@ def blocks(lake: "DataFrame", log: "DataFrame", bounds: "DataFrame") -> "DataFra
         "lake_mark != log_mark AND lake_bits != 0 AND log_bits != 0 AS unlike",
         "said_bits & ~lake_bits AS absent",
         "lake_bits & ~said_bits AS unsaid",
-        "held_bits & ~log_bits AS lost",
+        "held_bits & ~(log_bits | absent_bits) AS lost",
         "whole_bits & ~(lake_bits | log_bits | absent_bits) AS gap",
     )
     wrong = f"twice OR unlike OR {' OR '.join(f'{name} != 0' for name in _BITS)}"
@@ -204,12 +217,10 @@ def _placed(frame: "DataFrame", bounds: "DataFrame", side: int, *, singly: bool 
 
 def _expected(bounds: "DataFrame") -> "DataFrame":
     """The blocks that there should be, so that one without a row is missed."""
-    pieces = bounds.where("newest > lowest").selectExpr(
-        "topic",
-        f"lowest div {WIDTH} AS low",
-        f"(newest - 1) div {WIDTH} AS high",
-        f"explode(sequence(lowest div {WIDTH}, (newest - 1) div {WIDTH}, {_PIECE}L)) AS piece",
+    ranges = bounds.selectExpr("topic", "explode(wanted) AS one").selectExpr(
+        "topic", f"one.start div {WIDTH} AS low", f"(one.stop - 1) div {WIDTH} AS high"
     )
+    pieces = ranges.selectExpr("topic", "high", f"explode(sequence(low, high, {_PIECE}L)) AS piece")
     numbered = pieces.selectExpr(
         "topic", f"explode(sequence(piece, least(high, piece + {_PIECE - 1}))) AS block"
     )

@@ -1,0 +1,1 @@
+"""Backups of a data folder, made while its broker runs, and folders made of them."""
