@@ -181,6 +181,8 @@ async def _open_doors(
         broker,
         max_batch=config.flight.max_batch,
         max_streams=config.flight.max_streams,
+        max_user_streams=config.flight.max_user_streams,
+        max_connections=connections,
         certificates=certificates.get("flight"),
     )
     closing.push_async_callback(flight.close)

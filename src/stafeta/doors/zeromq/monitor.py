@@ -1,7 +1,9 @@
-"""The connections of a ZeroMQ socket: a log line for each, and for each that failed; and a limit.
+"""The connections of a ZeroMQ socket: a log line for each, and for each that failed; and limits.
 
-ZeroMQ takes every connection. One that is too many is shut down as soon as it is heard of. Where the system has no more
-files for any, ZeroMQ tries again at once, and says so each time: the log says it now and then.
+1. ZeroMQ takes every connection. One that is too many is shut down as soon as it is heard of. Where the system has no
+   more files for any, ZeroMQ tries again at once, and says so each time: the log says it now and then.
+2. One that has asked for nothing in time is shut down, too; a client of ZeroMQ that wants something later connects
+   again by itself.
 """
 
 import asyncio
@@ -10,15 +12,17 @@ import os
 import socket as sockets
 from collections import Counter
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from stafeta import addresses
+from stafeta.config.options import Limits
 from stafeta.logs import SeldomLog, fields
 
 T = TypeVar("T")
+Connection: TypeAlias = tuple[int, str]  # its descriptor, and who is at the other end
 
 WANTED = (
     zmq.EVENT_ACCEPTED
@@ -28,6 +32,8 @@ WANTED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_ACCEPT_FAILED
 )
+SWEEP = 5.0  # seconds between two looks for connections that are silent
+FAILURES = 20  # lines of the log of one kind about connections that failed, within ten seconds
 FAILED = "a connection was closed: what came is not ZeroMQ"
 _MISMATCHES = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): f"{FAILED}, or either side wants CURVE, not both",
@@ -39,23 +45,70 @@ _MISMATCHES = {
 
 class Monitor:
     def __init__(
-        self, socket: "zmq.Socket[bytes]", log: logging.Logger, limit: int, by_address: Callable[[], int]
+        self, socket: "zmq.Socket[bytes]", log: logging.Logger, limit: int, limits: Callable[[], Limits]
     ) -> None:
         self._socket = socket
         self._log = log
         self._limit = limit
         self._seldom = SeldomLog(log)
-        self._by_address = by_address  # how many may come from one address
+        self._failures = SeldomLog(log, times=FAILURES)
+        self._limits = limits  # as they are now
         self._hosts: Counter[str] = Counter()
         self._loop = asyncio.get_running_loop()
         self._events = socket.get_monitor_socket(WANTED)
         self._peers: dict[int, str] = {}  # by file descriptor
+        self._since: dict[int, float] = {}  # when those came that have asked for nothing yet
+        self._last: dict[int, float] = {}  # when the others last were heard
+        self.before_sweep: Callable[[], None] = lambda: None
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         self._loop.add_reader(self._events.fileno(), self._drain)
         self._drain()
+        self._sweep_later()
+
+    def connection(self, descriptor: int) -> Connection:
+        """What a connection is known by here, also when its descriptor has become another's."""
+        self._drain()
+        return descriptor, self._peers.get(descriptor, "")
+
+    def heard(self, connection: Connection) -> None:
+        """It has asked for something."""
+        descriptor, peer = connection
+        if self._peers.get(descriptor) == peer:
+            self._since.pop(descriptor, None)
+            self._last[descriptor] = self._loop.time()
+
+    def end(self, connection: Connection) -> None:
+        descriptor, peer = connection
+        if self._peers.get(descriptor) == peer:
+            _of(descriptor, _shut_down)
+
+    def _sweep(self) -> None:
+        """End those that have said nothing in time."""
+        self.before_sweep()
+        now, limits = self._loop.time(), self._limits()
+        for times, most, option in (
+            (self._since, limits.identify_timeout, "identify_timeout"),
+            (self._last, limits.idle_timeout, "idle_timeout"),
+        ):
+            for descriptor in [one for one, since in times.items() if now - since >= most]:
+                del times[descriptor]
+                peer = self._peers[descriptor]
+                self.end((descriptor, peer))
+                self._seldom.warning(
+                    f"connections are closed that asked for nothing within limits.{option}", peer=peer
+                )
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        limits = self._limits()
+        wait = min(SWEEP, limits.identify_timeout, limits.idle_timeout)
+        self._timer = self._loop.call_later(wait, self._sweep)
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._loop.remove_reader(self._events.fileno())
         self._socket.disable_monitor()
         self._events.close(0)
@@ -72,8 +125,9 @@ class Monitor:
         if event == zmq.EVENT_ACCEPTED:
             self._forget(value)
             self._peers[value] = peer = _of(value, _peer) or "unknown"
-            self._hosts[_host(peer)] += 1
-            if self._hosts[_host(peer)] > self._by_address():
+            self._since[value] = self._loop.time()
+            self._hosts[addresses.network_of(peer)] += 1
+            if self._hosts[addresses.network_of(peer)] > self._limits().max_address_connections:
                 _of(value, _shut_down)
                 self._seldom.warning(
                     "connections are refused: there are as many from their address as "
@@ -96,13 +150,15 @@ class Monitor:
                 connections=len(self._peers),
             )
         elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in _MISMATCHES:
-            self._log.warning(_MISMATCHES[value])
+            self._failures.warning(_MISMATCHES[value])
         elif event != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # who has refused it has said so
-            self._log.warning(FAILED)
+            self._failures.warning(FAILED)
 
     def _forget(self, value: int) -> str:
         peer = self._peers.pop(value, "unknown")
-        host = _host(peer)
+        self._since.pop(value, None)
+        self._last.pop(value, None)
+        host = addresses.network_of(peer)
         self._hosts[host] -= 1
         if self._hosts[host] <= 0:
             del self._hosts[host]
@@ -111,10 +167,6 @@ class Monitor:
 
 def _shut_down(connection: sockets.socket) -> None:
     connection.shutdown(sockets.SHUT_RDWR)
-
-
-def _host(peer: str) -> str:
-    return peer.rpartition(":")[0]
 
 
 def _peer(connection: sockets.socket) -> str:
