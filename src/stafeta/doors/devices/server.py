@@ -31,7 +31,7 @@ from stafeta.logs import SeldomLog, announce, fields
 log = logging.getLogger("stafeta.devices")
 
 REPORT = 10.0  # seconds between two log lines about what was dropped
-REFUSALS = 20  # lines of the log about commands that are wrong, within ten seconds
+REFUSALS = 200  # lines of the log about commands that are wrong, within ten seconds
 
 
 @dataclass(slots=True)

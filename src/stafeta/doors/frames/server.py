@@ -23,7 +23,7 @@ from stafeta.logs import SeldomLog, announce
 log = logging.getLogger("stafeta.frames")
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
-REFUSALS: Final = 20  # lines of the log of one kind about what connections say, within ten seconds
+REFUSALS: Final = 200  # lines of the log of one kind about what connections say, within ten seconds
 
 
 class FramesDoor:

@@ -33,7 +33,7 @@ WANTED = (
     | zmq.EVENT_ACCEPT_FAILED
 )
 SWEEP = 5.0  # seconds between two looks for connections that are silent
-FAILURES = 20  # lines of the log of one kind about connections that failed, within ten seconds
+FAILURES = 200  # lines of the log of one kind about connections that failed, within ten seconds
 FAILED = "a connection was closed: what came is not ZeroMQ"
 _MISMATCHES = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): f"{FAILED}, or either side wants CURVE, not both",

@@ -45,7 +45,7 @@ RETRY = 0.002  # seconds until a connection that took no more is tried again
 MAX_REMEMBERED = 10_000  # addresses remembered
 MAX_KEYS = 100_000  # connections whose keys are remembered
 NOTICE = 0.5  # seconds in which those who wait are told that they may no longer
-SKIPPED = 20  # lines of the log about connections that send no requests, within ten seconds
+SKIPPED = 200  # lines of the log about connections that send no requests, within ten seconds
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
