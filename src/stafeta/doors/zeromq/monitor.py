@@ -32,6 +32,8 @@ WANTED = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_ACCEPT_FAILED
 )
+PORTION = 100  # events, or connections that are ended, before others get their turn
+EVERYTHING = 1_000_000
 SWEEP = 5.0  # seconds between two looks for connections that are silent
 FAILURES = 200  # lines of the log of one kind about connections that failed, within ten seconds
 FAILED = "a connection was closed: what came is not ZeroMQ"
@@ -61,6 +63,7 @@ class Monitor:
         self._last: dict[int, float] = {}  # when the others last were heard
         self.before_sweep: Callable[[], None] = lambda: None
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def start(self) -> None:
         self._loop.add_reader(self._events.fileno(), self._drain)
@@ -69,7 +72,8 @@ class Monitor:
 
     def connection(self, descriptor: int) -> Connection:
         """What a connection is known by here, also when its descriptor has become another's."""
-        self._drain()
+        if descriptor not in self._peers:
+            self._drain(EVERYTHING)
         return descriptor, self._peers.get(descriptor, "")
 
     def heard(self, connection: Connection) -> None:
@@ -87,19 +91,24 @@ class Monitor:
     def _sweep(self) -> None:
         """End those that have said nothing in time."""
         self.before_sweep()
-        now, limits = self._loop.time(), self._limits()
+        now, limits, more = self._loop.time(), self._limits(), False
         for times, most, option in (
             (self._since, limits.identify_timeout, "identify_timeout"),
             (self._last, limits.idle_timeout, "idle_timeout"),
         ):
-            for descriptor in [one for one, since in times.items() if now - since >= most]:
+            late = [one for one, since in times.items() if now - since >= most]
+            more = more or len(late) > PORTION
+            for descriptor in late[:PORTION]:
                 del times[descriptor]
                 peer = self._peers[descriptor]
                 self.end((descriptor, peer))
                 self._seldom.warning(
                     f"connections are closed that asked for nothing within limits.{option}", peer=peer
                 )
-        self._sweep_later()
+        if more:
+            self._timer = self._loop.call_later(0, self._sweep)
+        else:
+            self._sweep_later()
 
     def _sweep_later(self) -> None:
         limits = self._limits()
@@ -107,19 +116,25 @@ class Monitor:
         self._timer = self._loop.call_later(wait, self._sweep)
 
     def close(self) -> None:
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self._events.fileno())
         self._socket.disable_monitor()
         self._events.close(0)
 
-    def _drain(self) -> None:
+    def _drain(self, most: int = PORTION) -> None:
         try:
-            while True:
+            for _ in range(most):
                 event = parse_monitor_message(self._events.recv_multipart(zmq.NOBLOCK))
                 self._tell(event["event"], event["value"])
         except zmq.Again:
-            pass
+            return
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._closed:
+            self._drain()
 
     def _tell(self, event: int, value: int) -> None:
         if event == zmq.EVENT_ACCEPTED:
