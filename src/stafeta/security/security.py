@@ -68,7 +68,7 @@ class Security:
         self._users = users
         known = self.users
         self._forget_decisions()
-        self._roles = {name: RuleTrie(role.allow, role.deny) for name, role in known.roles.items()}
+        self._roles: dict[str, RuleTrie] = {}  # as they are asked for: there may be many
         self._tokens = {token.hash: name for name, token in known.tokens.items()}
         self._curve = {key: name for name, user in known.users.items() for key in user.curve_keys}
         self._plain = next((name for name, user in known.users.items() if user.plain_names), None)
@@ -302,7 +302,7 @@ class Security:
         found = self._permissions.get(user)
         if found is None:
             known = self.users.users.get(user, User())
-            tries = [self._roles[role] for role in known.roles if role in self._roles]
+            tries = [self._role(role) for role in known.roles if role in self.users.roles]
             tries.append(RuleTrie(known.allow, known.deny))
             exists = user in self.users.users
             remembered = self._remembered if exists else Remembered()  # of one who has gone nothing is
@@ -310,6 +310,13 @@ class Security:
             if exists:
                 self._permissions[user] = found
         return found
+
+    def _role(self, name: str) -> RuleTrie:
+        trie = self._roles.get(name)
+        if trie is None:
+            role = self.users.roles[name]
+            trie = self._roles[name] = RuleTrie(role.allow, role.deny)
+        return trie
 
     @property
     def plain_user(self) -> str | None:
