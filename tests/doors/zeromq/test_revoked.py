@@ -1,6 +1,7 @@
 """What becomes of those who wait at the ZeroMQ door, and of their connections, when they may no longer."""
 
 import asyncio
+import ctypes
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -190,5 +191,44 @@ def test_nobody_is_taken_for_another_by_the_name_of_his_connection() -> None:
         assert answer["type"] == "NAK"
         assert "'bob' may not publish" in answer["body"]["error_message"]
         assert broker.topic("a/t").next == 2
+
+    work(users, doing, server)
+
+
+def test_the_names_of_connections_cannot_be_foreseen() -> None:
+    """ZeroMQ draws the first one by rand(), whose first number is known."""
+    names: set[bytes] = set()
+
+    async def doing(broker: Broker, door: ZeroMQDoor, address: str) -> None:
+        peer = Peer(address)
+        assert (await peer.ask("TOPICS"))["type"] == "ACK"
+        names.update(door._sources)
+        peer.socket.close()
+
+    for _ in range(2):
+        ctypes.CDLL(None).srand(1)
+        work(USERS, doing)
+    assert len(names) == 2
+
+
+def test_a_name_that_comes_next_is_not_claimed_by_whose_key_is_not_known() -> None:
+    server, ann, mallory = pair(), pair(), pair()
+    users = Users({"ann": user("all a/#", keys=(ann.public,))})
+
+    async def doing(broker: Broker, door: ZeroMQDoor, address: str) -> None:
+        first = Peer(address, server=server, own=ann)
+        assert (await first.ask("TOPICS"))["type"] == "ACK"
+        (name,) = door._keys_of
+        following = b"\0" + (int.from_bytes(name[1:], "big") + 1 & 0xFFFFFFFF).to_bytes(4, "big")
+        stranger = Peer(address, following, server, mallory)
+        monitor = stranger.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+        await monitor.recv_multipart()
+        second = Peer(address, server=server, own=ann)
+        assert (await second.ask("TOPICS"))["type"] == "ACK"
+        assert list(door._keys_of) == [name, following]
+        stranger.socket.disable_monitor()
+        monitor.close(0)
+        for peer in (first, stranger, second):
+            peer.socket.close()
 
     work(users, doing, server)

@@ -12,6 +12,7 @@
 """
 
 import asyncio
+import ctypes
 import logging
 import os
 from collections import deque
@@ -97,6 +98,7 @@ class ZeroMQDoor:
         self._get_reply = get_reply
         self._max_backlog = max_backlog
         self._loop = asyncio.get_running_loop()
+        _draw_names()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.maxmsgsize = max_frame
@@ -501,6 +503,14 @@ class ZeroMQDoor:
         # The descriptor tells of changes, not of a state, and sending swallows them (zmq_getsockopt, ZMQ_FD).
         if not self._closed and int(_get(self._socket, EVENTS)) & POLLIN:
             self._loop.call_soon(self._drain)
+
+
+def _draw_names() -> None:
+    """ZeroMQ draws the first of the names that it gives to connections by the system's rand(), which it does not seed:
+    it would be the same in each process. Whoever knows the next one can claim it, and ZeroMQ ends the process then."""
+    seed = getattr(ctypes.CDLL(None), "srand", None)
+    if seed is not None:
+        seed(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
 
 def _fault(error: Exception) -> StafetaError:
