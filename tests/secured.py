@@ -12,8 +12,17 @@ from tests.brokers import BrokerProcess
 from tests.certificates import Authority
 
 
+class SecureBroker(BrokerProcess):
+    @property
+    def flight(self) -> str:
+        return f"grpc+tls://{Address(*self.door('flight'))}"
+
+
 class Place:
-    def __init__(self, folder: Path) -> None:
+    """`options` are more of the broker's."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        folder.mkdir(exist_ok=True)
         self.authority = Authority(folder, "authority")
         served = self.authority.pair("tls", "IP:127.0.0.1")
         self.token = new_token()
@@ -21,7 +30,7 @@ class Place:
         self.token_file.write_text(self.token + "\n")
         self.folder = folder
         write_pair(folder / "broker")
-        everything = (Rule.read("all #"),)
+        everything = (Rule.read("all #"), Rule.read("all $sys/pipeline/#"))
         users = Users(
             users={
                 "ann": User(allow=everything, pipeline=True, curve_keys=(write_pair(folder / "ann").public,))
@@ -36,7 +45,7 @@ class Place:
             f"security.users={folder / 'users.toml'}",
         ]
         words = [word for one in settings for word in ("--set", one)]
-        self.broker = BrokerProcess(folder / "data", *words, doors=("flight",))
+        self.broker = SecureBroker(folder / "data", *words, *options, doors=("flight",))
 
     @property
     def flags(self) -> list[str]:
@@ -53,4 +62,4 @@ class Place:
 
     @property
     def flight(self) -> str:
-        return f"grpc+tls://{Address(*self.broker.door('flight'))}"
+        return self.broker.flight

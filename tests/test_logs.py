@@ -77,3 +77,26 @@ def test_other_libraries_are_heard_from_warnings_up(stream: io.StringIO) -> None
     logging.getLogger("asyncio").error("Heard.")
     assert "ERROR asyncio: Heard." in stream.getvalue()
     assert "Unheard" not in stream.getvalue()
+
+
+def test_what_strangers_cause_is_said_so_often_and_no_more(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    seldom = logs.SeldomLog(logging.getLogger("stafeta.strangers"), times=3)
+    with caplog.at_level(logging.WARNING):
+        for number in range(1000):
+            seldom.warning("a command is skipped: %s", f"number {number}")
+        assert [record.getMessage()[-1] for record in caplog.records] == ["0", "1", "2"]
+        clock[0] = 10.0
+        seldom.warning("a command is skipped: %s", "more")
+    assert caplog.records[3].fields == {"as_before": 997}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "\x1b[2J", "\x9b2J", "\u202egpj", "a\u2028b", "\x7f"])
+def test_a_field_of_a_line_is_printable_whatever_strangers_have_sent(hostile: str) -> None:
+    told = {"name": "stafeta.x", "levelname": "WARNING", "msg": hostile, "fields": {"topic": hostile}}
+    record = logging.makeLogRecord(told)
+    assert logs.TextFormatter().format(record).isprintable()
+    assert logs.JsonFormatter().format(record).isprintable()

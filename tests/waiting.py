@@ -1,5 +1,6 @@
 """Waiting for a condition, instead of for a while."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,3 +24,10 @@ def wait_until(condition: Callable[[], T], patience: float = PATIENCE) -> T:
         now = time.monotonic()
         assert now < deadline, f"it has not come true within {patience:g} s"
         time.sleep(min(max(_INTERVAL, _SHARE * (now - begin)), _LONGEST))
+
+
+async def comes_true(condition: Callable[[], object], patience: float = PATIENCE) -> None:
+    """The same for who is on the loop that the condition comes true on."""
+    async with asyncio.timeout(patience):
+        while not condition():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(_INTERVAL / 2)

@@ -123,6 +123,18 @@ def split(source: str) -> Address:
     return Address(unmapped(without_brackets(host)), number if number <= MAX_PORT else 0)
 
 
+def network_of(source: str) -> str:
+    """Of where something comes from, what one stranger has of addresses: one of IPv4, or a /64 of IPv6."""
+    host = split(source).host
+    if ":" not in host:
+        return host
+    try:
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    except OSError:
+        return host
+    return socket.inet_ntop(socket.AF_INET6, packed[:8] + bytes(8)) + "/64"
+
+
 def resolve(host: str) -> str:
     """The IP address that a host stands for where a door listens. Raises `OSError`."""
     found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)

@@ -173,6 +173,10 @@ class Unavailable(NoReply):
     """The broker is there, but cannot do it now: its disk is full, or it is shutting down."""
 
 
+class RateLimited(Unavailable):
+    """The client asks for more, or sends more, in a second than it may; later it may again."""
+
+
 class Disconnected(StafetaError):
     """The connection to the broker is gone."""
 

@@ -42,30 +42,33 @@ def configure(form: str = "text", level: str = "info", stream: TextIO | None = N
 
 
 class SeldomLog:
-    """A log for what strangers may cause any number of times: the same sentence comes once in `interval` seconds, with
-    the number of those that were left out since."""
+    """A log for what strangers may cause any number of times: the same sentence comes `times` in `interval` seconds,
+    with the number of those that were left out before. What is filled in for `%s` does not make it another one."""
 
-    def __init__(self, log: logging.Logger, interval: float = 10.0) -> None:
+    def __init__(self, log: logging.Logger, interval: float = 10.0, times: int = 1) -> None:
         self._log = log
         self._interval = interval
-        self._said: dict[str, tuple[float, int]] = {}  # when, and how many were left out since
+        self._times = times
+        self._said: dict[str, tuple[float, int]] = {}  # since when, and how often since
 
-    def warning(self, sentence: str, **details: object) -> None:
-        self._say(logging.WARNING, sentence, details)
+    def warning(self, sentence: str, *filled_in: object, **details: object) -> None:
+        self._say(logging.WARNING, sentence, filled_in, details)
 
-    def error(self, sentence: str, **details: object) -> None:
-        self._say(logging.ERROR, sentence, details)
+    def error(self, sentence: str, *filled_in: object, **details: object) -> None:
+        self._say(logging.ERROR, sentence, filled_in, details)
 
-    def _say(self, level: int, sentence: str, details: dict[str, object]) -> None:
+    def _say(
+        self, level: int, sentence: str, filled_in: tuple[object, ...], details: dict[str, object]
+    ) -> None:
         now = time.monotonic()
-        when, left_out = self._said.get(sentence, (-self._interval, 0))
-        if now - when < self._interval:
-            self._said[sentence] = when, left_out + 1
-            return
-        self._said[sentence] = now, 0
-        if left_out:
-            details["as_before"] = left_out
-        self._log.log(level, sentence, extra=fields(**details))
+        since, said = self._said.get(sentence, (now, 0))
+        if now - since >= self._interval:
+            if said > self._times:
+                details["as_before"] = said - self._times
+            since, said = now, 0
+        self._said[sentence] = since, said + 1
+        if said < self._times:
+            self._log.log(level, sentence, *filled_in, extra=fields(**details))
 
 
 class TextFormatter(logging.Formatter):
@@ -114,7 +117,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+    return text if _PLAIN.fullmatch(text) and text.isprintable() else json.dumps(text)
 
 
 def _escaped(char: str) -> str:

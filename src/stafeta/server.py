@@ -111,13 +111,8 @@ async def _serve(
         certificates = _certificates(config)
         service = Service()
         closing.callback(service.stop_watching)
-
-        def read_again() -> None:
-            service.reloading()
-            _reload(broker, reload, config.security.users, certificates)
-            service.ready(_status(broker))
-
-        loop.add_signal_handler(signal.SIGHUP, read_again)
+        reloading = _Reloading(broker, reload, config.security.users, certificates, service)
+        loop.add_signal_handler(signal.SIGHUP, reloading.start)
         log.info(
             "opened %s",
             config.data,
@@ -204,6 +199,8 @@ async def _open_doors(
         broker,
         max_batch=config.flight.max_batch,
         max_streams=config.flight.max_streams,
+        max_user_streams=config.flight.max_user_streams,
+        max_connections=connections,
         certificates=certificates.get("flight"),
     )
     closing.push_async_callback(flight.close)
@@ -337,25 +334,59 @@ def _save_token_use(loop: asyncio.AbstractEventLoop, security: Security) -> None
     loop.call_later(TOKEN_USE, _save_token_use, loop, security)
 
 
-def _reload(
-    broker: Broker, reload: Callable[[], Config], users: str, certificates: dict[str, Certificates]
-) -> None:
-    """Take over what can change while running: logs, limits, retention, users, certificates."""
-    try:
-        config = reload()
-        if config.security.users != users:
-            raise ConfigError("security.users: another file of users needs a new start of the broker.")
-        known = Users.load(Path(users)) if users else None
-    except ConfigError as error:
-        log.error("the configuration was not reloaded: %s", error)
-        return
-    if known is not None:
-        broker.security.whole_filters = config.security.filters == "refuse"
-        broker.security.replace(known)
-    logs.configure(config.log_format, config.log_level)
-    broker.reconfigure(config.limits, _retention(config))
-    _reload_certificates(config, certificates)
-    log.info("the configuration was reloaded; doors and the data folder stay as they are")
+class _Reloading:
+    """Takes over what can change while running: logs, limits, retention, users, certificates. To read a file of many
+    users takes its time, for which a thread has it: others are served meanwhile."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        reload: Callable[[], Config],
+        users: str,
+        certificates: dict[str, Certificates],
+        service: Service,
+    ) -> None:
+        self._broker = broker
+        self._reload = reload
+        self._users = users
+        self._certificates = certificates
+        self._service = service
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._do())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _do(self) -> None:
+        async with self._one_at_a_time:
+            self._service.reloading()
+            try:
+                await self._read()
+            finally:
+                self._service.ready(_status(self._broker))
+
+    async def _read(self) -> None:
+        try:
+            config = self._reload()
+            if config.security.users != self._users:
+                raise ConfigError("security.users: another file of users needs a new start of the broker.")
+            known = await asyncio.to_thread(Users.load, Path(self._users)) if self._users else None
+        except ConfigError as error:
+            log.error("the configuration was not reloaded: %s", error)
+            return
+        self._take(config, known)
+
+    def _take(self, config: Config, known: Users | None) -> None:
+        broker = self._broker
+        if known is not None:
+            broker.security.whole_filters = config.security.filters == "refuse"
+            broker.security.replace(known)
+        logs.configure(config.log_format, config.log_level)
+        broker.reconfigure(config.limits, _retention(config))
+        _reload_certificates(config, self._certificates)
+        log.info("the configuration was reloaded; doors and the data folder stay as they are")
 
 
 def _settle_garbage(loop: asyncio.AbstractEventLoop) -> None:

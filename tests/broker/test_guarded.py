@@ -3,6 +3,8 @@ be."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
 from operator import methodcaller
 from typing import Any
 
@@ -19,8 +21,9 @@ from stafeta.errors import (
     NotSubscribed,
 )
 from stafeta.message import RowBatch
-from stafeta.security import Principal, Security, User, Users
+from stafeta.security import Principal, Security, Token, User, Users
 from stafeta.security.rules import Rule
+from stafeta.security.users import hash_token, now
 from stafeta.testing.memory import MemoryStore
 from tests.broker.stores import run
 
@@ -80,6 +83,7 @@ REFUSED: dict[str, Doing] = {
     "stage_apart": lambda v, s: v.stage_apart("p", 1, "x", [BATCH]),
     "subscribe": lambda v, s: v.subscribe("c", "a/t/#"),
     "check_subscribe": lambda v, s: v.check_subscribe("c", "a/t/#"),
+    "check_subscribed": lambda v, s: v.check_subscribed("c", "a/t/#"),
     "unsubscribe": lambda v, s: v.unsubscribe("c", "a/t"),
     "subscription": lambda v, s: v.subscription("c", "a/t"),
     "begun": lambda v, s: v.begun(s),
@@ -141,6 +145,7 @@ PLAIN = {
     "leave",
     "mark",
     "next_position",
+    "pace",
     "principal",
     "unwatch",
     "visible_position",
@@ -375,7 +380,7 @@ def test_names_are_their_users_own() -> None:
         cat.unsubscribe("flight/archive", "a/t")
         assert ann.subscription("flight/archive", "a/t").filter == "a/t"
         # Nobody says another's name by writing its prefix.
-        for name in ("users/ann/flight/archive", "users/", "users/cat/x"):
+        for name in ("users/ann/flight/archive", "users/", "users/cat/x", "counter/users/ann/flight/p"):
             doings: list[Callable[[GuardedBroker], object]] = [
                 methodcaller("subscription", name, "a/t"),
                 methodcaller("subscribe", name, "a/t"),
@@ -482,6 +487,76 @@ def test_what_is_taken_away_ends_what_is_running(filter_: str, change: Changed) 
     run(work())
 
 
+def test_nothing_is_handed_out_that_was_taken_away_also_before_its_cursors_are_gone() -> None:
+    """There may be very many of them."""
+
+    async def work() -> None:
+        broker = await opened()
+        admin, ann = verbs(broker, "admin"), verbs(broker, "ann")
+        names = [f"a/{number}" for number in range(5000)]
+        consumer = ann.consumer("flight/c")
+        consumer.subscribe("a/#", durable=False)
+        for name in names:
+            admin.publish(name, name.encode(), create=True)
+        await broker.commit()
+        broker.security.replace(without("ann", "consume a/4999")(USERS))
+        assert await taken(consumer) == [b"a/4999"]
+        admin.publish("a/4998", b"after")
+        await broker.commit()
+        assert await taken(consumer) == []
+        await broker.close()
+
+    run(work())
+
+
+def test_what_may_be_published_is_forgotten_when_users_change() -> None:
+    async def work() -> None:
+        token = Token("ann", hash_token("a"), now())
+        other = Token("ann", hash_token("b"), now())
+        users = replace(USERS, tokens={"one": token, "other": other})
+        broker = await opened(users)
+        principals = [
+            Principal("ann", "", "test", "10.0.0.1:1", f"token {name}") for name in ("one", "other")
+        ]
+        one, two = map(broker.for_principal, principals)
+        for _ in range(3):
+            one.publish("a/t", b"", create=True)
+            two.publish("a/t", b"", create=True)
+        broker.security.replace(replace(users, tokens={"other": other}))
+        two.publish("a/t", b"", create=True)  # which remembers it anew, and not for the other
+        with pytest.raises(NotAuthenticated):
+            one.publish("a/t", b"", create=True)
+        broker.security.replace(without("ann", "consume a/#")(broker.security.users))
+        with pytest.raises(NotPermitted):
+            two.publish("a/t", b"", create=True)
+        assert broker.topic("a/t").next == 8
+        await broker.close()
+
+    run(work())
+
+
+def test_a_token_that_expires_takes_what_may_be_published_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        soon = now() + timedelta(days=1)
+        tokens = {
+            "short": Token("ann", hash_token("a"), now(), soon),
+            "long": Token("ann", hash_token("b"), now()),
+        }
+        broker = await opened(replace(USERS, tokens=tokens))
+        security = broker.security
+        short = broker.for_principal(security.identify(door="test", address="", token="a"))
+        long = broker.for_principal(security.identify(door="test", address="", token="b"))
+        short.publish("a/t", b"", create=True)
+        monkeypatch.setattr("time.time", lambda: soon.timestamp() + 1)
+        security._expired()
+        long.publish("a/t", b"", create=True)
+        with pytest.raises(NotAuthenticated, match="expired"):
+            short.publish("a/t", b"", create=True)
+        await broker.close()
+
+    run(work())
+
+
 def test_what_was_taken_away_while_the_broker_was_down_is_gone_when_it_starts() -> None:
     async def work() -> None:
         store = MemoryStore()
@@ -535,6 +610,19 @@ def test_a_transaction_is_not_committed_to_what_is_no_longer_allowed() -> None:
 
 
 # --- how much
+
+
+def test_who_has_the_plain_names_is_told_of_subscriptions_of_his_own() -> None:
+    async def work() -> None:
+        broker = await opened(USERS.with_user("heir", user("consume a/#", plain_names=True)))
+        heir = verbs(broker, "heir")
+        verbs(broker, "ann").subscribe("c", "a/t")
+        assert heir.subscribed_to(heir.topic("a/t")) == 0
+        heir.subscribe("c", "a/t")
+        assert heir.subscribed_to(heir.topic("a/t")) == 1
+        await broker.close()
+
+    run(work())
 
 
 def test_a_user_has_so_many_subscriptions_and_topics() -> None:

@@ -30,6 +30,15 @@ def test_what_it_writes_runs_a_broker(tmp_path: Path, capsys: pytest.CaptureFixt
             connection.publish("hall", ["warm"])
         with stafeta.connect(place, token=token, tls=Tls(folder / "ca.pem", hostname="broker.example")):
             pass
+        mutual = ("--set", f"flight.tls_client_ca={folder / 'ca.pem'}")
+        with (
+            BrokerProcess(folder / "other", *config, *mutual, doors=("flight",)) as other,
+            stafeta.connect(
+                f"grpc+tls://{Address(*other.door('flight'))}",
+                tls=Tls(folder / "ca.pem", folder / "ann.pem", folder / "ann.key"),
+            ) as connection,
+        ):
+            connection.publish("hall", ["warm"])
         with Client(
             broker.address, curve=Curve(folder / "broker-curve.pub", folder / "ann-curve.key")
         ) as client:
@@ -39,6 +48,8 @@ def test_what_it_writes_runs_a_broker(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_it_writes_nothing_over_and_leaves_nothing_half(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert main(["init", str(tmp_path / "new"), "--user", "broker"]) == 2
+    assert "cannot be called broker" in capsys.readouterr().err
     (tmp_path / "there").mkdir()
     assert main(["init", str(tmp_path / "there")]) == 2
     assert "is there already; it is not written over" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from stafeta.security.users import save
 from tests.brokers import IPV6, BrokerProcess, Doors
 from tests.conformance.devices import PROBES
 from tests.conformance.dialects import Connect, Dialect, Stranger, new_name
+from tests.conformance.encrypted import USER, encrypt
 from tests.conformance.every import DOORS
 
 # Just what the tests do: they all have topics of their own below this, and devices those that they wait for.
@@ -19,12 +20,35 @@ HOSTS = ("127.0.0.1", "::1") if IPV6 else ("127.0.0.1",)
 _numbers = count(1)
 
 
-@pytest.fixture(scope="session", params=["anyone", "users"])
+_ENCRYPTED = ("test_delivery.py", "test_subscriptions.py")  # also without --soak, a part of them
+
+
+_UNENCRYPTED = "test_bad_input.py"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With encrypted doors, most of it only with --soak: of each test one dialect a door. Bytes that nobody would write
+    do not come as far as a dialect there: tests/doors/test_tls.py has them."""
+    items[:] = [item for item in items if item.path.name != _UNENCRYPTED or "[encrypted" not in item.name]
+    tried: set[tuple[str, str]] = set()
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is None or callspec.params.get("one_broker") != "encrypted":
+            continue
+        dialects = [one for one in callspec.params.values() if isinstance(one, Dialect)]
+        key = item.name.partition("[")[0], str(dialects[:1])
+        if item.path.name not in _ENCRYPTED or key in tried or len(dialects) != 1:
+            item.add_marker("soak")
+        tried.add(key)
+
+
+@pytest.fixture(scope="session", params=["anyone", "users", "encrypted"])
 def one_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerProcess]:
-    """The broker of all tests that do it no harm, with every door open, on IPv4 and on IPv6: one without users, and one
-    whose users may do just what the tests do."""
+    """The broker of all tests that do it no harm, with every door open, on IPv4 and on IPv6: one without users, one
+    whose users may do just what the tests do, and one that has TLS and CURVE as well, and lets nobody in without a
+    certificate or a key. Datagrams have neither: they are the door's own user's."""
     data = tmp_path_factory.mktemp("conformance") / "data"
     options = ["--set", "durability=os", "--set", "log_level=debug"]
     if request.param == "users":
@@ -32,6 +56,12 @@ def one_broker(
         stranger = User(allow=ALLOWED)
         save(users, Users({"stranger": stranger}, doors=dict.fromkeys(("zeromq", *DOORS), "stranger")))
         options += ["--users", str(users)]
+    elif request.param == "encrypted":
+        users = data.with_name("users.toml")
+        more, key = encrypt(data, DOORS)
+        stranger = User(allow=ALLOWED, curve_keys=(key,))
+        save(users, Users({USER: stranger}, doors={"devices": USER}))
+        options += ["--users", str(users), *more]
     with BrokerProcess(data, *options, doors=DOORS, hosts=HOSTS) as process:
         yield process
         assert "Traceback" not in process.stderr

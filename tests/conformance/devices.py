@@ -10,6 +10,7 @@ from typing import NamedTuple
 from stafeta.addresses import Address
 from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.conformance.encrypted import connected
 from tests.waiting import PATIENCE
 
 STRING = 3
@@ -40,10 +41,11 @@ class Reading(NamedTuple):
 class Device(Stranger):
     def __init__(self, broker: Doors, name: str) -> None:
         self._name = name.encode()
-        self._address = broker.door("devices")
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        self._broker = broker
+        address = broker.door("devices")
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._udp = socket.socket(family, socket.SOCK_DGRAM)
-        self._udp.connect(self._address)
+        self._udp.connect(address)
         self._tcp: socket.socket | None = None
         self._unread = b""
         self._received: deque[Received] = deque()
@@ -106,8 +108,7 @@ class Device(Stranger):
         return self._tcp or self._connect()
 
     def _connect(self) -> socket.socket:
-        self._tcp = socket.create_connection(self._address, PATIENCE)
-        self._tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._tcp = connected(self._broker, "devices", PATIENCE)
         self._tcp.sendall(self.identification())
         return self._tcp
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import flight
 
-from stafeta.addresses import Address
 from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.conformance.encrypted import flight_of
 from tests.waiting import PATIENCE
 
 COLUMNS = ["position", "topic", "offset", "kind", "payload"]
@@ -90,9 +90,8 @@ class Stream:
 class Flight(Stranger):
     def __init__(self, broker: Doors, name: str) -> None:
         self._name = name
-        self._client = flight.FlightClient(
-            f"grpc://{Address(*broker.door('flight'))}", generic_options=OPTIONS
-        )
+        address, secrets = flight_of(broker)
+        self._client = flight.FlightClient(address, generic_options=OPTIONS, **secrets)
         self._told = threading.Condition()
         self._streams: dict[str, Stream] = {}
         self._seen: set[int] = set()

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import socket
 import struct
 from abc import abstractmethod
 from collections import deque
@@ -12,6 +11,7 @@ from xml.sax.saxutils import quoteattr
 
 from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.conformance.encrypted import connected
 from tests.waiting import PATIENCE
 
 HEAD = struct.Struct(">BH")
@@ -22,8 +22,7 @@ class Framed(Stranger):
     key = "command"
 
     def __init__(self, broker: Doors, name: str) -> None:
-        self._socket = socket.create_connection(broker.door("frames"), PATIENCE)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connected(broker, "frames", PATIENCE)
         self._unread = b""
         self._received: deque[Received] = deque()
         self.largest = 0  # bytes of a body that it was sent

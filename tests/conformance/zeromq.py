@@ -8,6 +8,7 @@ from typing import Any
 from stafeta import Client
 from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.conformance.encrypted import curve_of
 from tests.doors.zeromq.peers import Peer, request
 from tests.waiting import wait_until
 
@@ -45,7 +46,7 @@ class Text(Fetching):
     def __init__(self, broker: Doors, name: str) -> None:
         super().__init__()
         self._name = name
-        self._peer = Peer(broker.address)
+        self._peer = Peer(broker.address, curve=curve_of(broker))
 
     def subscribe(self, topic: str) -> None:
         assert self._peer.ask(f"SUB {self._name} {topic}") == "ACK"
@@ -74,7 +75,7 @@ class Json(Fetching):
     def __init__(self, broker: Doors, name: str) -> None:
         super().__init__()
         self._name = name
-        self._peer = Peer(broker.address)
+        self._peer = Peer(broker.address, curve=curve_of(broker))
         self._read: dict[str, int] = {}
 
     def subscribe(self, topic: str) -> None:
@@ -114,7 +115,7 @@ class Own(Fetching):
 
     def __init__(self, broker: Doors, name: str) -> None:
         super().__init__()
-        self.client = Client(broker.address, broker.data.with_name(f"client-{name}"))
+        self.client = Client(broker.address, broker.data.with_name(f"client-{name}"), curve=curve_of(broker))
 
     def subscribe(self, topic: str) -> None:
         self.client.subscribe(topic)
@@ -138,7 +139,7 @@ class Own(Fetching):
 
 def deaf(broker: Doors, topic: str, name: str) -> Peer:
     """Asks for a topic's messages over and over, and reads no reply."""
-    peer = Peer(broker.address, deaf=True)
+    peer = Peer(broker.address, deaf=True, curve=curve_of(broker))
     assert json.loads(peer.ask(request("SUB", topic, name)))["type"] == "ACK"
     for _ in range(2000):
         peer.send(f"GET {name} {topic}")

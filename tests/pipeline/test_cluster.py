@@ -1,18 +1,24 @@
-"""Source, sink and jobs on a real Spark standalone cluster: executors are processes of their own, on two workers."""
+"""Source, sink and jobs on a real Spark standalone cluster: executors are processes of their own, on two workers. The
+broker has TLS, and lets nobody in without a token, which only the driver is given."""
 
 import json
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
+import psutil
 import pytest
 
-from tests.brokers import BrokerProcess
 from tests.pipeline import cluster_job
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.cluster_job import PARTITIONS
 from tests.pipeline.queries import connect
 from tests.pipeline.rooms import JOBS, Rooms
 from tests.pipeline.sessions import JVM
+from tests.pipeline.test_secure import holding
+from tests.secured import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -24,6 +30,9 @@ def settings(folder: Path) -> dict[str, str]:
     in a folder."""
     return {
         "spark.cores.max": "2",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": str(folder),
+        "spark.eventLog.enabled": "true",
         "spark.executor.cores": "1",
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": JVM.format(folder=folder),
@@ -44,20 +53,59 @@ def settings(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    place = Place(tmp_path_factory.mktemp("secured"), "--set", 'topics."#".keep=36500d')
+    with place.broker:
+        yield place
+
+
+class CommandLines:
+    """Those of all processes while it is on: who looks at them sees what everybody on the machine can see."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret
+        self.showing: set[str] = set()
+        self.executors = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(1):
+            for process in psutil.process_iter(["cmdline"]):
+                line = " ".join(process.info["cmdline"] or ())
+                self.executors += "CoarseGrainedExecutorBackend" in line
+                if self._secret in line:
+                    self.showing.add(line)
+
+
 def test_two_executors_work_side_by_side_in_jobs_source_and_sink_and_every_row_is_there_once(
-    broker: BrokerProcess, tmp_path: Path
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rooms = Rooms(broker, tmp_path)
-    rooms.publish()
-    with connect(broker) as client:
-        for topic, rows in _READINGS.items():
-            client.publish(topic, [f"{topic} {number}" for number in range(1, rows + 1)])
+    broker = place.broker
     (tmp_path / "driver").mkdir()
-    with Cluster(tmp_path / "cluster") as cluster:
+    with Cluster(tmp_path / "cluster") as cluster, CommandLines(place.token) as lines:
+        monkeypatch.setenv("STAFETA_TOKEN", place.token)
+        monkeypatch.setenv("STAFETA_CA", str(place.authority.roots))
+        rooms = Rooms(broker, tmp_path)
+        rooms.publish()
+        with connect(broker) as client:
+            for topic, rows in _READINGS.items():
+                client.publish(topic, [f"{topic} {number}" for number in range(1, rows + 1)])
         conf = [word for pair in settings(tmp_path / "driver").items() for word in ("--conf", "=".join(pair))]
         where = ("--master", cluster.address, *conf)
         jobs = (*JOBS, str(cluster_job.__file__))
         rooms.run("pipeline", "run", *jobs, "--once", environment=cluster.environment(), where=where)
+    assert lines.executors
+    assert not lines.showing, "a command line shows the token"
     rooms.check()
     told = json.loads((tmp_path / "told.json").read_text())
 
@@ -83,3 +131,8 @@ def test_two_executors_work_side_by_side_in_jobs_source_and_sink_and_every_row_i
         assert sum(shares) >= PARTITIONS
     shares = [sum(tasks[job, executor] for job in JOBS) for executor in both]
     assert all(shares), f"one executor did all of the jobs: {shares}"
+
+    # Neither in Spark's record of the events, nor in a checkpoint, a log of the cluster or the lake.
+    (events,) = (tmp_path / "driver").glob("eventlog_v2_*")
+    assert any(b"SparkListenerTaskEnd" in path.read_bytes() for path in events.iterdir())
+    assert not holding(tmp_path, place.token)

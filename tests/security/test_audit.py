@@ -59,6 +59,37 @@ def test_no_more_is_written_a_second_than_may(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
+def test_refusals_without_number_leave_nothing_else_out() -> None:
+    async def work() -> None:
+        published: list[bytes] = []
+        audit = Audit(published.append, clock=lambda: 0.0)
+        for number in range(100_000):
+            audit.record("refused", user="mallory", topic=f"t/{number}")
+        audit.record("users changed", what="user ann removed")
+        audit.record("skip", user="admin", topic="t")
+        audit.flush()
+        events = [json.loads(event)["event"] for event in published]
+        assert events[-2:] == ["users changed", "skip"]
+        assert events.count("refused") == RATE
+
+    asyncio.run(work())
+
+
+def test_what_strangers_write_cannot_be_seen_by_a_terminal(tmp_path: Path) -> None:
+    async def work() -> None:
+        path = tmp_path / "audit.log"
+        audit = Audit(lambda event: None, path)
+        hostile = "a\n{}\x1b[2J\x9b2J\x7f\u202e\u2028"
+        audit.record("refused", user="ann", topic=hostile)
+        audit.flush()
+        (line,) = path.read_text(encoding="utf-8").splitlines()
+        assert line.isprintable()
+        assert line.isascii()
+        assert json.loads(line)["topic"] == hostile
+
+    asyncio.run(work())
+
+
 def test_a_file_that_is_full_begins_anew(tmp_path: Path) -> None:
     async def work() -> None:
         path = tmp_path / "audit.log"

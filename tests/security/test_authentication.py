@@ -189,3 +189,76 @@ def test_coming_in_often_is_no_failure() -> None:
         assert attempts.allowed("home", "ann")
         attempts.begun("home", "ann")
         attempts.succeeded("home", "ann")
+
+
+def test_who_guesses_at_others_does_not_lock_out_who_came_in_from_the_same_address(users: Users) -> None:
+    async def scenario() -> None:
+        security = Security(users)
+
+        async def come_in(name: str, password: str) -> str:
+            try:
+                found = await security.authenticate(door="flight", address=HERE, password=(name, password))
+            except NotAuthenticated as error:
+                return str(error)
+            return found.user
+
+        assert await come_in("ann", PASSWORD) == "ann"
+        for number in range(BY_ADDRESS + 1):
+            said = await come_in("bob", f"guess {number}")
+        assert said.startswith("Too many")
+        assert await come_in("ann", PASSWORD) == "ann"
+        # Her own password is guessed at no more often than anybody's.
+        for number in range(BY_ADDRESS + 1):
+            said = await come_in("ann", f"guess {number}")
+        assert said.startswith("Too many")
+        security.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_password_that_came_in_is_not_hashed_again(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    security = Security(users)
+    hashed: list[str] = []
+
+    def verify(known: str, secret: str) -> bool:
+        hashed.append(secret)
+        return secret == PASSWORD
+
+    monkeypatch.setattr("stafeta.security.passwords.verify", verify)
+    for _ in range(5):
+        assert come(security, password=("ann", PASSWORD)).user == "ann"
+    with pytest.raises(NotAuthenticated):
+        come(security, password=("ann", "wrong horse"))
+    assert hashed == [PASSWORD, "wrong horse"]
+    # Neither from elsewhere, nor after it was changed.
+    assert come(security, password=("ann", PASSWORD), address="10.0.0.2:1").user == "ann"
+    security.replace(users.with_user("ann", User(hash_password("another one"))))
+    come(security, password=("ann", PASSWORD))
+    assert len(hashed) == 4
+
+
+def test_a_password_that_is_changed_while_it_is_verified_is_the_old_one(users: Users) -> None:
+    async def scenario() -> None:
+        security = Security(users)
+        coming = asyncio.ensure_future(
+            security.authenticate(door="flight", address=HERE, password=("ann", PASSWORD))
+        )
+        await asyncio.sleep(0)
+        security.replace(users.with_user("ann", User(hash_password("another one"))))
+        with pytest.raises(NotAuthenticated):
+            await coming
+        security.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_network_of_ipv6_is_one_address() -> None:
+    security = Security(Users({"ann": User()}))
+    said = []
+    for number in range(BY_ADDRESS + 1):
+        with pytest.raises(NotAuthenticated) as caught:
+            come(security, address=f"[2001:db8::{number:x}]:5", password=("ann", "guess"))
+        said.append(str(caught.value))
+    assert said[-1].startswith("Too many")
+    with pytest.raises(NotAuthenticated, match="unknown"):
+        come(security, address="[2001:db8:0:1::1]:5", password=("bob", "guess"))

@@ -191,6 +191,7 @@ def test_nobody_comes_in_by_flight_without_what_is_right(broker: Guarded, author
             lambda: stranger.texts(topic="open/t"),
             lambda: stranger.put("open/forged", "x"),
             lambda: list(stranger._client.list_flights(options=stranger.options)),
+            lambda: list(stranger._client.list_actions(stranger.options)),
         ):
             with pytest.raises(flight.FlightUnauthenticatedError):
                 attempt()
@@ -285,6 +286,8 @@ def test_nothing_of_a_topic_is_said_to_who_may_not(broker: Guarded) -> None:
                 assert answer["refused"], type_
                 assert "may not" in answer["error_message"]
         assert "clients" not in guest.ask("STATS")
+        assert set(ann.act("stats")[0]) == {"version", "position", "uptime"}
+        assert "streams" in admin.act("stats")[0]
         assert {one["client"].startswith("users/") for one in guest.ask("CLIENTS")["clients"]} <= {False}
         # The second of two in one request, and the first one that is allowed does not help it.
         assert guest.ask("WATCH", filters=["open/#", "secret/#"], wait=0)["refused"]

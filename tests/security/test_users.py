@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stafeta.errors import ConfigError
+from stafeta.security import Security
 from stafeta.security.rules import OPERATIONS, Rule
+from stafeta.security.security import load_use
 from stafeta.security.users import Role, Token, User, Users, hash_token, now, read, save, write
 
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$aGFzaA"
@@ -155,3 +157,14 @@ def test_secrets_are_not_shown() -> None:
     users = read(SOUND, "users.toml")
     assert HASH not in repr(users)
     assert hash_token("x") not in repr(users)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"ci": "x"}', '{"ci": null}', '{"ci": [1]}', "[" * 100_000])
+def test_when_tokens_were_used_may_be_anything_in_its_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "users.toml.used"
+    path.write_text(text)
+    users = Users({"ann": User()}, tokens={"ci": Token("ann", hash_token("t"), now())})
+    security = Security(users, used=path)
+    security.identify(door="flight", address="", token="t")
+    security.close()
+    assert set(load_use(path)) == {"ci"}

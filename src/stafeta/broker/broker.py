@@ -37,6 +37,7 @@ from stafeta.errors import NotSubscribed, StafetaError
 from stafeta.message import Batch
 from stafeta.names import client_of, owner_of
 from stafeta.security import ANYONE, Principal, Security
+from stafeta.security.pace import Pace, Paces
 from stafeta.security.rules import SUBSCRIBE
 from stafeta.store.port import Group, Promotion, Snapshot, Store, Usage
 
@@ -47,6 +48,7 @@ class Broker:
     """Make one with `await Broker.open(store)`."""
 
     principal = ANYONE  # for whom its verbs are carried out
+    pace: Pace | None = None  # how much that one may ask for: as much as he likes
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Broker:
         self._store = store
         self.security = security
         self.user_topics = UserTopics()
+        self.paces = Paces(lambda: (self.limits.max_client_requests, self.limits.max_client_bytes))
         self.totals = Counts()
         self.commits = CommitLoop(store, self.totals, self._committed)
         self.collector = Collector(self, store)
@@ -216,6 +219,8 @@ class Broker:
         return True
 
     def check_subscribe(self, client: str, filter_: str) -> None: ...
+
+    def check_subscribed(self, client: str, filter_: str) -> None: ...
 
     def _users_changed(self) -> None:
         self.registry.portions.do(self.registry.recheck())

@@ -7,15 +7,19 @@
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from stafeta.broker.topic import Subscription
+from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import InvalidClient, LimitReached, NotPermitted
-from stafeta.names import USERS_PREFIX, check_filter, client_of, owned
+from stafeta.names import COUNTER_PREFIX, USERS_PREFIX, check_filter, client_of, owned
 from stafeta.security import Principal
+from stafeta.security.pace import Pace
 from stafeta.security.permissions import BROKER, Permissions
 from stafeta.security.rules import ADMINISTER, LIST, PUBLISH, SUBSCRIBE
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
+
+
+_NOT_SAID = (USERS_PREFIX, COUNTER_PREFIX + USERS_PREFIX)  # which only the broker puts before names
 
 
 class UserTopics:
@@ -42,12 +46,24 @@ class UserTopics:
 class Checked:
     """What is checked for a principal. It has no verbs."""
 
-    __slots__ = ("_broker", "_generation", "_own", "_permissions", "_topics", "principal")
+    __slots__ = (
+        "_broker",
+        "_generation",
+        "_own",
+        "_permissions",
+        "_publish",
+        "_publishable",
+        "_topics",
+        "pace",
+        "principal",
+    )
 
     def __init__(self, broker: "Broker", principal: Principal) -> None:
         self._broker = broker
         self._topics = broker.topics
         self.principal = principal
+        self.pace: Pace | None = broker.paces.of(principal)
+        self._publish = broker.publish
         self._generation = -1
         self._permissions: Permissions
         self._may()
@@ -63,13 +79,14 @@ class Checked:
         if security.generation != self._generation:
             security.check(self.principal)
             self._permissions = security.permissions(self.principal.user)
+            self._publishable: dict[str, Topic] = self._permissions.publishable
             self._own = "" if security.plain_user == self.principal.user else owned(self.principal.user, "")
             self._generation = security.generation
         return self._permissions
 
     def _name(self, client: str) -> str:
         """What a client is called at the broker."""
-        if client.startswith(USERS_PREFIX):
+        if client.startswith(_NOT_SAID):
             raise InvalidClient(f"The client id {client!r:.80} is kept for users' own; choose another.")
         return self._own + client if client else ""
 
@@ -95,6 +112,13 @@ class Checked:
             security.observe_refusal(self.principal, operation, filter_)
             raise
 
+    def _now_on(self, name: str, client: str) -> int:
+        """What the user may do with a topic now, whoever he is; nothing where he is nobody any more."""
+        security = self._broker.security
+        current = self._generation == security.generation
+        permissions = self._permissions if current else security.permissions(self.principal.user)
+        return permissions.on(name, client)
+
     def _administers(self) -> bool:
         return bool(self._may().on(BROKER) & ADMINISTER)
 
@@ -119,6 +143,8 @@ class Checked:
         topic = self._topics.get(name)
         if topic is None or not topic.exists:
             self._broker.user_topics.check(self._broker, self.principal.user, name)
+        else:
+            self._permissions.note_published(name, topic)
 
     def _owned(self, subscription: Subscription) -> Subscription:
         """A subscription that is this user's, or that he administers."""

@@ -20,9 +20,9 @@ from stafeta.broker.cursor import Span
 from stafeta.broker.overview import ClientLine, SubscriptionLine
 from stafeta.broker.portions import in_portions
 from stafeta.broker.topic import Subscription, Topic
-from stafeta.errors import LimitReached, NotSubscribed, StafetaError
+from stafeta.errors import LimitReached, NotSubscribed, StafetaError, StoreDamaged
 from stafeta.message import Batch, Kind, RowBatch
-from stafeta.names import USERS_PREFIX, client_of, is_filter, owner_of
+from stafeta.names import USERS_PREFIX, client_of, is_filter
 from stafeta.security.rules import ACKNOWLEDGE, ADMINISTER, LIST, PUBLISH, READ, SUBSCRIBE
 
 if TYPE_CHECKING:
@@ -51,9 +51,13 @@ class GuardedBroker(Checked):
         create: bool = False,
         keep_last: bool = False,
     ) -> int:
-        self._check_publish(name, producer)
-        return self._broker.publish(
-            name, payload, kind, source, self._name(producer), counter, create=create, keep_last=keep_last
+        topic = self._publishable.get(name)  # which is empty once users have changed
+        if topic is None or not topic.exists:
+            self._check_publish(name, producer)
+        if producer:
+            producer = self._name(producer)
+        return self._publish(
+            name, payload, kind, source, producer, counter, create=create, keep_last=keep_last
         )
 
     def publish_all(self, messages: Sequence[tuple[str, int, bytes, str]]) -> int:
@@ -260,6 +264,10 @@ class GuardedBroker(Checked):
         if not is_filter(filter_) and (topic is None or not topic.exists):
             broker.user_topics.check(broker, user, filter_)
 
+    def check_subscribed(self, client: str, filter_: str) -> None:
+        """Refuses where nothing may come by a subscription any more that there was."""
+        self._check_filter(SUBSCRIBE, filter_, client_of(client))
+
     def unsubscribe(self, client: str, filter_: str) -> None:
         self._may()
         self._check_known(client, filter_)
@@ -327,9 +335,7 @@ class GuardedBroker(Checked):
         self._check(_SEEN, topic.name)
         if self._permissions.on(topic.name) & ADMINISTER:
             return self._broker.subscribed_to(topic)
-        return sum(
-            owner_of(one.client)[0] == self.principal.user for one in self._broker.subscribers_of(topic)
-        )
+        return sum(self._is_own(one.client) for one in self._broker.subscribers_of(topic))
 
     # --- reading
 
@@ -480,9 +486,10 @@ class GuardedBroker(Checked):
 
 
 class _GuardedConsumer(Consumer):
-    """What it hands out was cut down as its subscriptions got their cursors; so only these are checked."""
+    """What it hands out was cut down as its subscriptions got their cursors. What is taken away later is taken from
+    them one after the other, and there may be many: so each batch is looked at, too, and not each message."""
 
-    __slots__ = ("_called", "_verbs")
+    __slots__ = ("_called", "_client", "_verbs")
 
     def __init__(
         self,
@@ -496,9 +503,32 @@ class _GuardedConsumer(Consumer):
         super().__init__(broker, name, on_ready, unbounded_lag=unbounded_lag)
         self._verbs = verbs
         self._called = called
+        self._client = client_of(called) or verbs.principal.client
 
     def subscribe(
         self, filter_: str, *, durable: bool, persistent: bool = False, last_of: str | None = None
     ) -> Subscription:
         self._verbs.check_subscribe(self._called, filter_)
         return super().subscribe(filter_, durable=durable, persistent=persistent, last_of=last_of)
+
+    def take(self, size: int, overhead: int = 0) -> list[Batch] | None:
+        found = super().take(size, overhead)
+        return found and self._allowed(found)
+
+    async def read(self, size: int, overhead: int = 0) -> list[Batch]:
+        try:
+            return self._allowed(await super().read(size, overhead))
+        except StoreDamaged as error:
+            if error.topic and not self._on(error.topic) & SUBSCRIBE:
+                return []  # nor is it said what is damaged
+            raise
+
+    def _allowed(self, batches: list[Batch]) -> list[Batch]:
+        on = self._on
+        for batch in batches:
+            if not on(batch.topic) & SUBSCRIBE:
+                return [one for one in batches if on(one.topic) & SUBSCRIBE]
+        return batches
+
+    def _on(self, name: str) -> int:
+        return self._verbs._now_on(name, self._client)

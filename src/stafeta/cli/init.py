@@ -12,8 +12,8 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "init",
         help="write what a broker on a network needs: configuration, certificates, a user",
         description="Writes a folder with a configuration, a certificate authority of its own with a certificate for "
-        "the broker, keys for the ZeroMQ door, a first user who may do everything, and a token for it. A folder that "
-        "is there already is not touched. Certificates are made by the program openssl, 3.0 or newer.",
+        "the broker, keys for the ZeroMQ door, a first user who may do everything, with a token and a certificate. A "
+        "folder that is there already is not touched. Certificates are made by the program openssl, 3.0 or newer.",
         allow_abbrev=False,
     )
     parser.add_argument("folder", metavar="DIR", help="the folder, which is made")
@@ -41,6 +41,10 @@ def run(options: argparse.Namespace) -> int:
     from stafeta.security.users import check_name
 
     check_name(options.user)
+    if options.user in ("ca", "broker"):
+        raise ConfigError(
+            f"The first user cannot be called {options.user}: the files of that name are others'."
+        )
     hosts = [*map(read_host, options.host), os.uname().nodename, "localhost", "127.0.0.1", "::1"]
     folder = Path(options.folder).absolute()
     if folder.exists():
@@ -51,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(f"{folder} cannot be made: {error.strerror}.") from None
     try:
-        _certificates(made, hosts)
+        _certificates(made, hosts, options.user)
         _keys_and_users(made, options.user)
         (made / "stafeta.toml").write_text(_configuration(folder), encoding="utf-8")
         made.rename(folder)  # all of it, or nothing
@@ -62,22 +66,25 @@ def run(options: argparse.Namespace) -> int:
     return exits.OK
 
 
-def _certificates(folder: Path, hosts: list[str]) -> None:
+def _certificates(folder: Path, hosts: list[str], user: str) -> None:
     from stafeta.addresses import Address
 
     names = ",".join(f"{'DNS' if Address(host, 0).is_name else 'IP'}:{host}" for host in dict.fromkeys(hosts))
     authority = ("-CA", str(folder / "ca.pem"), "-CAkey", str(folder / "ca.key"))
-    _openssl(folder, "ca", "authority", "-addext", "basicConstraints=critical,CA:TRUE")
+    ending = ("-addext", "basicConstraints=critical,CA:FALSE")
+    _openssl(folder, "ca", "authority", "Stafeta authority", "-addext", "basicConstraints=critical,CA:TRUE")
     _openssl(
         folder,
         "broker",
         "certificate",
-        *authority,
-        *("-addext", "basicConstraints=critical,CA:FALSE", "-addext", f"subjectAltName={names}"),
+        "Stafeta certificate",
+        *(*authority, *ending, "-addext", f"subjectAltName={names}"),
     )
+    # For mutual TLS: without another name, this one is the user's.
+    _openssl(folder, user, "certificate", user, *authority, *ending, "-addext", "extendedKeyUsage=clientAuth")
 
 
-def _openssl(folder: Path, name: str, kind: str, *more: str) -> None:
+def _openssl(folder: Path, name: str, kind: str, subject: str, *more: str) -> None:
     import subprocess
 
     from stafeta.errors import ConfigError
@@ -85,7 +92,7 @@ def _openssl(folder: Path, name: str, kind: str, *more: str) -> None:
     certificate = folder / f"{name}.pem"
     command = [
         *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-        *("-days", _DAYS[kind], "-subj", f"/CN=Stafeta {kind}"),
+        *("-days", _DAYS[kind], "-subj", f"/CN={subject}"),
         *("-out", str(certificate), "-keyout", str(folder / f"{name}.key"), *more),
     ]
     try:
@@ -143,5 +150,8 @@ _NEXT = """\
                     --token-file {folder}/{user}.token 'SELECT 1'
 4. Add users:       stafeta user add NAME --users {folder}/users.toml --allow 'consume news/#'
    Devices and frames let nobody in until their doors have a user: stafeta user add NAME --door devices
+
+   To have all clients of a door show certificates: set its tls_client_ca to {folder}/ca.pem; {user}.pem and
+   {user}.key are the user's.
 
 Clients get ca.pem and broker-curve.pub. Keep ca.key somewhere else: whoever has it can be the broker."""

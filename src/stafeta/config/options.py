@@ -80,6 +80,7 @@ class Flight:
     )
     max_batch: int = option(64 << 20, forms.size(1 << 10))
     max_streams: int = option(256, forms.count(1))
+    max_user_streams: int = option(128, forms.count(1))  # of one user, where there are users
     tls_cert: str = option("", _PEM)
     tls_key: str = option("", _PEM)
     tls_client_ca: str = option("", _PEM)
@@ -132,6 +133,8 @@ class Limits:
     )  # seconds of silence, where it subscribes to nothing
     max_user_topics: int = option(100_000, forms.count(1))  # that a user has made since the start
     max_user_subscriptions: int = option(100_000, forms.count(1))
+    max_client_requests: int = option(100_000, forms.count(1))  # a second, of a user at one address
+    max_client_bytes: int = option(1 << 30, forms.size(1 << 10))  # that such a one sends in a second
     peer_timeout: float = option(
         60.0, forms.duration()
     )  # seconds in which a peer takes nothing of what is sent

@@ -66,7 +66,7 @@ class Connections:
     def admit(self, connection: "PushedConnection") -> bool:
         """False where there are too many already."""
         self.all[connection] = None
-        connection.host = connection.peer.rpartition(":")[0]
+        connection.host = addresses.network_of(connection.peer)
         self._by_host[connection.host] += 1
         most = self.broker.limits.max_address_connections
         if self._by_host[connection.host] > most:
@@ -196,6 +196,11 @@ class PushedConnection(asyncio.Protocol):
             )
             self._verbs = connections.broker.for_principal(principal)
         return self._verbs
+
+    def pay(self, size: int, requests: int) -> float:
+        """Count what was taken from the peer; returns for how many seconds nothing more is to be."""
+        pace = None if self._verbs is None else self._verbs.pace
+        return 0.0 if pace is None else pace.wait(size, requests)
 
     def end_unless_alive(self) -> None:
         try:

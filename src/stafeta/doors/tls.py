@@ -268,8 +268,8 @@ def layered(
 
 
 def certified_name(transport: asyncio.BaseTransport) -> str | None:
-    """Whom the peer's certificate names, its first alternative name or else its common name, as gRPC has it; None where
-    it has shown none."""
+    """Whom the peer's certificate names: its first alternative name or else its common name, as gRPC has it, or nobody
+    (""). None where it has shown none."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return None
@@ -279,7 +279,7 @@ def certified_name(transport: asyncio.BaseTransport) -> str | None:
         for key, value in part:
             if key == "commonName":
                 return str(value)
-    return None
+    return ""
 
 
 def _reason(error: ssl.SSLError) -> str:

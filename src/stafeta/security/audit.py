@@ -2,7 +2,8 @@
 
 1. An event is one JSON object. It goes to a file, one line each, to the topic `$sys/audit`, and refusals to the log.
 2. All of it is bounded: what is the same within `SAME` seconds is counted and written once, no more than `RATE` events
-   are written a second, and a file that is full becomes `<file>.1`, in place of the one before.
+   are written a second, and a file that is full becomes `<file>.1`, in place of the one before. Refusals, of which
+   strangers cause any number, are counted apart: they leave nothing else out.
 3. Events may come from any thread; they are written on the loop.
 """
 
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from stafeta.addresses import network_of
 from stafeta.logs import fields
 from stafeta.times import iso
 
@@ -26,7 +28,8 @@ TOPIC: Final = "$sys/audit"
 SAME: Final = 10.0  # seconds
 RATE: Final = 100  # events a second
 REMEMBERED: Final = 1000  # events that may come again
-WAITING: Final = 1000  # events that are to be written
+WAITING: Final = 1000  # events that are to be written, of either
+REFUSED: Final = "refused"  # what the others' names begin with
 
 
 class Audit:
@@ -45,15 +48,18 @@ class Audit:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[dict[str, object]] = deque()
+        self._queued = [0, 0]  # of those, what was refused, and all else
         self._recent: OrderedDict[tuple[object, ...], tuple[float, int]] = OrderedDict()
-        self._second, self._written = 0.0, 0
+        self._second, self._written = 0.0, [0, 0]
         self._dropped = 0
 
     def record(self, event: str, **details: object) -> None:
         """Something has happened. A detail that is empty is left out."""
-        if len(self._waiting) >= WAITING:
+        kind = not event.startswith(REFUSED)
+        if self._queued[kind] >= WAITING:
             self._dropped += 1
             return
+        self._queued[kind] += 1
         found: dict[str, object] = {"time": iso(datetime.now(UTC), "milliseconds"), "event": event}
         self._waiting.append(
             found | {key: value for key, value in details.items() if value not in ("", None)}
@@ -63,15 +69,19 @@ class Audit:
                 self._loop.call_soon_threadsafe(self.flush)
             except RuntimeError:  # the loop has gone
                 self._waiting.clear()
+                self._queued = [0, 0]
 
     def flush(self) -> None:
         """Write what has come."""
         lines: list[bytes] = []
         while self._waiting:
             event = self._waiting.popleft()
-            if self._is_new(event):
-                lines.append(json.dumps(event, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
-                if str(event["event"]).startswith("refused"):
+            kind = not str(event["event"]).startswith(REFUSED)
+            self._queued[kind] -= 1
+            if self._is_new(event, kind):
+                # In ASCII: what strangers write moves no cursor of a terminal, and hides nothing in it.
+                lines.append(json.dumps(event).encode() + b"\n")
+                if not kind:
                     details = {key: value for key, value in event.items() if key not in ("time", "event")}
                     log.warning("%s", event["event"], extra=fields(**details))
         if not lines:
@@ -80,10 +90,10 @@ class Audit:
         for line in lines:
             self._publish(line.rstrip())
 
-    def _is_new(self, event: dict[str, object]) -> bool:
+    def _is_new(self, event: dict[str, object], kind: bool) -> bool:
         """Whether it is to be written, with how often the same has come since it last was."""
         now = self._clock()
-        address = str(event.get("address", "")).rpartition(":")[0]
+        address = network_of(str(event.get("address", "")))
         key = (
             *[event.get(one) for one in ("event", "user", "door", "operation", "topic", "why", "what")],
             address,
@@ -93,11 +103,11 @@ class Audit:
             self._recent[key] = written, more + 1
             return False
         if now - self._second >= 1.0:
-            self._second, self._written = now, 0
-        if self._written >= RATE:
+            self._second, self._written = now, [0, 0]
+        if self._written[kind] >= RATE:
             self._dropped += 1
             return False
-        self._written += 1
+        self._written[kind] += 1
         if more:
             event["again"] = more
         if self._dropped:

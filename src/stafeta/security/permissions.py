@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from stafeta.errors import NotPermitted
 from stafeta.names import MAX_BYTES, RESERVED, is_filter
@@ -33,12 +33,10 @@ class Remembered:
 
     def __init__(self) -> None:
         self._count = 0
-        self._all: list[dict[str | tuple[str, str], int]] = []
+        self._all: list[dict[Any, Any]] = []
 
-    def new(self) -> dict[str | tuple[str, str], int]:
-        made: dict[str | tuple[str, str], int] = {}
-        self._all.append(made)
-        return made
+    def watch(self, *decisions: dict[Any, Any]) -> None:
+        self._all += decisions
 
     def add(self) -> None:
         self._count += 1
@@ -49,7 +47,7 @@ class Remembered:
 
 
 class Permissions:
-    __slots__ = ("_by_client", "_masks", "_pipeline", "_remembered", "_tries", "user")
+    __slots__ = ("_by_client", "_masks", "_pipeline", "_remembered", "_tries", "publishable", "user")
 
     def __init__(
         self, user: str, tries: Iterable[RuleTrie], remembered: Remembered, *, pipeline: bool
@@ -59,7 +57,11 @@ class Permissions:
         self._pipeline = pipeline
         self._by_client = any(trie.names_client for trie in self._tries)
         self._remembered = remembered
-        self._masks = remembered.new()
+        self._masks: dict[str | tuple[str, str], int] = {}
+        # The topics that were published to, for those who ask again: what is in here may be published to by whoever
+        # came by this generation's permissions. Empty where it depends on the client.
+        self.publishable: dict[str, Any] = {}
+        remembered.watch(self._masks, self.publishable)
 
     def on(self, name: str, client: str = "") -> int:
         """The operations that are allowed on a topic."""
@@ -72,6 +74,12 @@ class Permissions:
             self._remembered.add()
             self._masks[key] = known
         return known
+
+    def note_published(self, name: str, topic: object) -> None:
+        """The topic may be published to, and is there."""
+        if not self._by_client:
+            self._remembered.add()
+            self.publishable[name] = topic
 
     def _decide(self, name: str, client: str) -> int:
         allowed = denied = 0

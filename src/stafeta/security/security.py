@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import hmac
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from stafeta.addresses import network_of
 from stafeta.errors import NotAuthenticated
 from stafeta.logs import fields
 from stafeta.security.attempts import Attempts
@@ -40,8 +42,10 @@ class Security:
         self.generation = 0
         self.whole_filters = filters == "refuse"
         self._users: Users | None = None
+        self._permissions: dict[str, Permissions] = {}
         self._verifier = Verifier()
         self._attempts = Attempts()
+        self._key = secrets.token_bytes(32)  # for what is remembered of passwords, while this runs
         self._listeners: dict[Callable[[], None], None] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -66,12 +70,18 @@ class Security:
     def _take(self, users: Users | None) -> None:
         self._users = users
         known = self.users
-        self._remembered = Remembered()
-        self._permissions: dict[str, Permissions] = {}
-        self._roles = {name: RuleTrie(role.allow, role.deny) for name, role in known.roles.items()}
+        self._forget_decisions()
+        self._roles: dict[str, RuleTrie] = {}  # as they are asked for: there may be many
         self._tokens = {token.hash: name for name, token in known.tokens.items()}
         self._curve = {key: name for name, user in known.users.items() for key in user.curve_keys}
         self._plain = next((name for name, user in known.users.items() if user.plain_names), None)
+
+    def _forget_decisions(self) -> None:
+        """What was decided is not good any more, also for those who hold it."""
+        for permissions in self._permissions.values():
+            permissions.publishable.clear()
+        self._permissions = {}
+        self._remembered = Remembered()
         self.generation += 1
 
     def replace(self, users: Users | None) -> None:
@@ -120,7 +130,7 @@ class Security:
             self._timer = self._loop.call_later(wait, self._expired)
 
     def _expired(self) -> None:
-        self.generation += 1
+        self._forget_decisions()
         self._changed()
 
     def close(self) -> None:
@@ -157,7 +167,7 @@ class Security:
             return ANYONE
         name, secret = password
         try:
-            await self._verify(name, secret, _host(address))
+            await self._verify(name, secret, network_of(address))
         except NotAuthenticated as error:
             self._refused(door, address, error, name if name in self.users.users else "")
             raise
@@ -168,11 +178,18 @@ class Security:
             raise NotAuthenticated(UNKNOWN)
         if not self._attempts.allowed(host, name):
             raise NotAuthenticated("Too many attempts have failed. Try again in a minute.")
+        known = self.users.users.get(name, User()).password
+        proof = hmac.digest(
+            self._key, known.encode() + b"\0" + secret.encode(errors="surrogatepass"), "sha256"
+        )
+        if known and self._attempts.is_known(host, name, proof):
+            return
         self._attempts.begun(host, name)
-        user = self.users.users.get(name, User())
-        if not await self._verifier.verify(user.password, secret) or name not in self.users.users:
+        if not await self._verifier.verify(known, secret):
             raise NotAuthenticated(UNKNOWN)
-        self._attempts.succeeded(host, name)
+        if self.users.users.get(name, User()).password != known:  # it was changed meanwhile
+            raise NotAuthenticated(UNKNOWN)
+        self._attempts.succeeded(host, name, proof)
 
     def _password(self, user: str) -> str:
         """What says that somebody came in by the password that the user has now."""
@@ -290,12 +307,21 @@ class Security:
         found = self._permissions.get(user)
         if found is None:
             known = self.users.users.get(user, User())
-            tries = [self._roles[role] for role in known.roles if role in self._roles]
+            tries = [self._role(role) for role in known.roles if role in self.users.roles]
             tries.append(RuleTrie(known.allow, known.deny))
-            found = Permissions(user, tries, self._remembered, pipeline=known.pipeline)
-            if user in self.users.users:
+            exists = user in self.users.users
+            remembered = self._remembered if exists else Remembered()  # of one who has gone nothing is
+            found = Permissions(user, tries, remembered, pipeline=known.pipeline)
+            if exists:
                 self._permissions[user] = found
         return found
+
+    def _role(self, name: str) -> RuleTrie:
+        trie = self._roles.get(name)
+        if trie is None:
+            role = self.users.roles[name]
+            trie = self._roles[name] = RuleTrie(role.allow, role.deny)
+        return trie
 
     @property
     def plain_user(self) -> str | None:
@@ -330,15 +356,10 @@ def used_path(users: Path) -> Path:
 def load_use(path: Path) -> dict[str, float]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return {name: float(when) for name, when in found.items()} if isinstance(found, dict) else {}
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}
-    return {name: float(when) for name, when in found.items()} if isinstance(found, dict) else {}
 
 
 def new_token() -> str:
     return "stf_" + secrets.token_urlsafe(32)
-
-
-def _host(address: str) -> str:
-    """An address without its port: a stranger has many of those."""
-    return address.rpartition(":")[0] or address

@@ -6,6 +6,7 @@ from typing import Any
 
 import zmq
 
+from stafeta import Curve
 from stafeta.clients.closing import Closing
 from tests.brokers import BrokerProcess
 from tests.waiting import PATIENCE
@@ -17,7 +18,13 @@ class Peer(Closing):
     """A socket on a broker's ZeroMQ door. `ask` waits for the reply; a DEALER may `send` ahead and `receive` later."""
 
     def __init__(
-        self, address: str, kind: int = zmq.DEALER, patience: float = PATIENCE, *, deaf: bool = False
+        self,
+        address: str,
+        kind: int = zmq.DEALER,
+        patience: float = PATIENCE,
+        *,
+        deaf: bool = False,
+        curve: Curve | None = None,
     ) -> None:
         self._delimiter: list[bytes] = [] if kind == zmq.REQ else [b""]
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
@@ -28,6 +35,8 @@ class Peer(Closing):
             self.socket.setsockopt(zmq.RCVBUF, 1 << 16)
         self.socket.setsockopt(zmq.RCVTIMEO, int(patience * 1000))
         self.socket.setsockopt(zmq.IPV6, "[" in address)
+        if curve is not None:
+            curve.secure(self.socket)
         self.socket.connect(address)
 
     def ask(self, request: str | bytes) -> str:

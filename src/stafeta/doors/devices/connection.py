@@ -6,20 +6,16 @@
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stafeta.doors.connection import PushedConnection
 from stafeta.doors.devices.codec import Command, Commands, Identify, Refused, Subscribe, Unsubscribe
 from stafeta.errors import AlreadyConnected, InvalidCommand, NotAuthenticated, StafetaError
-from stafeta.logs import fields
 from stafeta.names import DEVICES_PREFIX
 
 if TYPE_CHECKING:
     from stafeta.doors.devices.server import DevicesDoor
-
-log = logging.getLogger("stafeta.devices")
 
 
 class Connection(PushedConnection):
@@ -41,6 +37,13 @@ class Connection(PushedConnection):
             self.transport.abort()
             return
         self._carry_out(commands)
+        if (wait := self.pay(len(data), len(commands))) and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self._door.loop.call_later(wait, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
@@ -92,7 +95,7 @@ class Connection(PushedConnection):
             self.transport.abort()
 
     def _refuse(self, sentence: str, why: object) -> None:
-        log.warning(sentence, why, extra=fields(client=self._id or None, peer=self.peer))
+        self._door.warn(sentence, why, client=self._id or None, peer=self.peer)
 
     def end(self) -> None:
         """Give the id up, at once."""

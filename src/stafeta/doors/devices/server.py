@@ -27,11 +27,12 @@ from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
 from stafeta.doors.figures import DoorFigures
 from stafeta.doors.tls import Certificates, layered
 from stafeta.errors import NotAuthenticated
-from stafeta.logs import announce, fields
+from stafeta.logs import SeldomLog, announce, fields
 
 log = logging.getLogger("stafeta.devices")
 
 REPORT = 10.0  # seconds between two log lines about what was dropped
+REFUSALS = 200  # lines of the log about commands that are wrong, within ten seconds
 
 
 @dataclass(slots=True)
@@ -78,14 +79,15 @@ class DevicesDoor:
         )
         self.closed = False
         self._receive_buffer = receive_buffer
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._servers: list[asyncio.Server] = []
         self._receivers: list[Receiver] = []
         self._received: deque[tuple[Receiver, Received]] = deque()
         self._reported = Counts()
+        self.warn = SeldomLog(log, times=REFUSALS).warning
         self._verbs: Verbs | None = None  # of who sends datagrams
         broker.security.on_change(self._users_changed)
-        self._report_timer = self._loop.call_later(REPORT, self._report)
+        self._report_timer = self.loop.call_later(REPORT, self._report)
 
     async def listen(self, host: str, port: int, bound: Bound | None = None) -> tuple[str, int]:
         """Open one more address, for UDP and TCP, or take sockets that are bound to it already; returns it, with the
@@ -93,7 +95,7 @@ class DevicesDoor:
         udp, tcp = bound or bind(host, port)
         port = udp.getsockname()[1]
         self._servers.append(
-            await self._loop.create_server(
+            await self.loop.create_server(
                 layered(lambda: Connection(self), self._certificates), sock=tcp, backlog=BACKLOG
             )
         )
@@ -116,7 +118,7 @@ class DevicesDoor:
         for server in self._servers:
             server.close()
         for receiver in self._receivers:
-            await self._loop.run_in_executor(None, receiver.close)
+            await self.loop.run_in_executor(None, receiver.close)
         await asyncio.wait([self.broker.commit()])
         while self._received:  # the broker was congested
             self._publish()
@@ -154,6 +156,10 @@ class DevicesDoor:
             if self._verbs is None:
                 principal = self.broker.security.identify(door="devices", address="")
                 self._verbs = self.broker.for_principal(principal)
+            pace = self._verbs.pace
+            if pace is not None and not pace.allows(sum([len(reading[2]) for reading in readings])):
+                self.counts.refused += len(readings)
+                return len(readings)
             return self._verbs.publish_all(readings)
         except NotAuthenticated as error:
             self._verbs = None
@@ -173,7 +179,7 @@ class DevicesDoor:
     def _report(self) -> None:
         self.counts.lost = sum(receiver.lost for receiver in self._receivers)
         self._log_counts()
-        self._report_timer = self._loop.call_later(REPORT, self._report)
+        self._report_timer = self.loop.call_later(REPORT, self._report)
 
     def _log_counts(self) -> None:
         """Log what has been dropped or changed since the last time."""

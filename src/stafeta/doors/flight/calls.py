@@ -98,80 +98,92 @@ class Calls(flight.FlightServerBase):
     def __init__(self, door: "FlightDoor", location: str, certificates: Certificates | None = None) -> None:
         self._door = door
         self.contents: tuple[bytes, ...] = ()
+        self._asks_for_certificates = False
         options: dict[str, Any] = {}
         if certificates is not None:
             self.contents = certificate, key, authorities = certificates.files.contents()
             options["tls_certificates"] = [(certificate, key)]
+            self._asks_for_certificates = bool(authorities)
             if authorities:
                 options |= {"verify_client": True, "root_certificates": authorities}
         middleware: Any = {_HEADERS: _HeadersFactory()} if door.broker.security.configured else None
         super().__init__(location, middleware=middleware, **options)
 
-    def _admit(self, context: Any) -> "Verbs":
-        """What the caller may do, by the call's header, or by the certificate that TLS has verified."""
+    @contextmanager
+    def _call(self, context: Any) -> Iterator["Verbs"]:
+        """What the caller may do, by the call's header, or by the certificate that TLS has verified. What goes wrong
+        meanwhile reaches him."""
+        peer = _address(context.peer())
+        with _translating_errors():
+            verbs = self._admit(context, peer)
+            self._door.connections.begin(peer)
+            try:
+                yield verbs
+            finally:
+                self._door.connections.end(peer)
+
+    def _admit(self, context: Any, peer: str) -> "Verbs":
         headers = context.get_middleware(_HEADERS)
-        return self._door.admit(
-            None if headers is None else headers.authorization,
-            _address(context.peer()),
-            context.peer_identity().decode(errors="replace"),
-        )
+        name = context.peer_identity().decode(errors="replace")
+        # One whose certificate names nobody has shown one all the same: he is not the door's own user.
+        certificate = name if name or self._asks_for_certificates else None
+        return self._door.admit(None if headers is None else headers.authorization, peer, certificate)
 
     # --- describing
 
     def list_flights(self, context: Any, criteria: Any) -> Iterator[flight.FlightInfo]:
-        with _translating_errors():
+        with self._call(context) as verbs:
             wanted = Description(None, codec.read_criteria(criteria) or "#", ALL, None)
-            parts = self._door.ask(self._door.describe(self._admit(context), wanted))
+            parts = self._door.ask(self._door.describe(verbs, wanted))
         for part in parts:
             yield _info(flight.FlightDescriptor.for_path(part.name), [part], None)
 
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
-        with _translating_errors():
+        with self._call(context) as verbs:
             wanted = _description(descriptor)
-            parts = self._door.ask(self._door.describe(self._admit(context), wanted))
+            parts = self._door.ask(self._door.describe(verbs, wanted))
             return _info(descriptor, parts, wanted.partitions)
 
     def get_schema(self, context: Any, descriptor: flight.FlightDescriptor) -> Any:
-        with _translating_errors():
-            self._door.ask(self._door.describe(self._admit(context), _description(descriptor)))
+        with self._call(context) as verbs:
+            self._door.ask(self._door.describe(verbs, _description(descriptor)))
             return flight.SchemaResult(schema_of(COLUMNS))
 
     def list_actions(self, context: Any) -> Any:
-        return [(name, action.__doc__ or "") for name, action in ACTIONS.items()]
+        with self._call(context):
+            return [(name, action.__doc__ or "") for name, action in ACTIONS.items()]
 
     # --- doing
 
     def do_action(self, context: Any, action: flight.Action) -> Any:
-        with _translating_errors():
-            found = self._door.ask(
-                act(self._door, self._admit(context), action.type, action.body.to_pybytes())
-            )
+        with self._call(context) as verbs:
+            found = self._door.ask(act(self._door, verbs, action.type, action.body.to_pybytes()))
             return iter([flight.Result(orjson.dumps(one)) for one in found])
 
     def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
-        with _translating_errors():
+        with self._call(context) as verbs:
             command = descriptor.command if descriptor.descriptor_type == flight.DescriptorType.CMD else None
             target = codec.read_target(descriptor.path or [], command)
-            verbs = self._admit(context)
-            self._door.enter()
+            user = verbs.principal.user
+            self._door.enter(user)
             try:
                 PutStream(self._door, verbs, target, _address(context.peer()), writer).run(reader)
             finally:
-                self._door.leave()
+                self._door.leave(user)
 
     def do_exchange(self, *_: Any) -> None:
         with _translating_errors():
             raise InvalidRequest("do_exchange is not offered: there are do_put and do_get.")
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
-        with _translating_errors():
+        with self._call(context) as verbs:
             wanted = codec.read_ticket(ticket.ticket)
-            verbs = self._admit(context)
-            self._door.enter()
+            user = verbs.principal.user
+            self._door.enter(user)
             try:
                 stream = self._door.ask(self._door.open(verbs, wanted))
             except BaseException:
-                self._door.leave()
+                self._door.leave(user)
                 raise
             mark = None if wanted.mark is None else verbs.mark
             encoder = BatchEncoder(
@@ -185,15 +197,20 @@ class Calls(flight.FlightServerBase):
             schema = encoder.schema
             if mark is not None:
                 schema = schema.with_metadata({"mark": mark(verbs.visible_position - 1)})
-            return flight.GeneratorStream(schema, Sending(self._door, context, stream, encoder))
+            return flight.GeneratorStream(schema, Sending(self._door, context, stream, encoder, user))
 
 
 class Sending:
     """The batches of a stream, as fast as the client takes them."""
 
-    def __init__(self, door: "FlightDoor", context: Any, stream: Stream, encoder: BatchEncoder) -> None:
+    def __init__(
+        self, door: "FlightDoor", context: Any, stream: Stream, encoder: BatchEncoder, user: str
+    ) -> None:
         self._door = door
         self._stream = stream
+        self._user = user
+        self._peer = _address(context.peer())
+        door.connections.begin(self._peer)
         self._batches = _sent(context, stream, encoder)  # which must not know this, to let it go
 
     def __iter__(self) -> "Sending":
@@ -206,7 +223,8 @@ class Sending:
         # Not the end of a generator: one that was never asked for anything has none.
         with suppress(RuntimeError):  # the loop has gone
             self._door.loop.call_soon_threadsafe(self._door.close_stream, self._stream)
-        self._door.leave()
+        self._door.leave(self._user)
+        self._door.connections.end(self._peer)
 
 
 def _sent(context: Any, stream: Stream, encoder: BatchEncoder) -> Iterator[Any]:

@@ -36,6 +36,7 @@ WINDOW: Final = 8 << 20  # bytes that may wait for the loop, before the next bat
 APART: Final = (
     10_000  # messages of several topics that come together: the broker takes them apart in one turn
 )
+PAUSE: Final = 0.25  # seconds between two looks at whether a stream that is slowed down is over
 UNREAD: Final = 65_536  # answers that a client may leave unread
 
 
@@ -64,6 +65,7 @@ class PutStream:
         self._room = threading.Condition()
         self._answers: SimpleQueue[bytes | None] = SimpleQueue()
         self._taken = self._answered = 0  # batches
+        self._paid_at = 0.0  # when the client may send more
         self._thread = threading.Thread(target=self._write_answers, name="flight-answers", daemon=True)
 
     def run(self, reader: Any) -> None:
@@ -78,6 +80,7 @@ class PutStream:
         self._thread.start()
         try:
             while self._failed is None:
+                self._slow_down()
                 try:
                     chunk = reader.read_chunk()
                 except StopIteration:
@@ -85,6 +88,8 @@ class PutStream:
                 if chunk.data is None:
                     raise InvalidRequest("There is metadata without a batch.")
                 self._take(chunk.data, codec.read_note(_bytes(chunk.app_metadata)))
+                if self._verbs.pace is not None:
+                    self._paid_at = time.monotonic() + self._verbs.pace.wait(chunk.data.nbytes)
         finally:
             # Behind everything that was taken: all of it has been answered when the thread ends.
             self._queue.append(None)
@@ -132,6 +137,13 @@ class PutStream:
         if not self._called:
             self._called = True
             self._door.loop.call_soon_threadsafe(self._look)
+
+    def _slow_down(self) -> None:
+        """Leave the next batch with a client who has sent more than he may."""
+        while (
+            not self._is_over() and not self._door.closing and (left := self._paid_at - time.monotonic()) > 0
+        ):
+            time.sleep(min(left, PAUSE))
 
     def _is_over(self) -> bool:
         return self._failed is not None

@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import count, pairwise
@@ -23,6 +24,7 @@ from stafeta.doors.figures import DoorFigures
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
 from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket, credentials_of
+from stafeta.doors.flight.connections import Connections
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import (
     ConsumerReader,
@@ -88,14 +90,20 @@ class FlightDoor:
         *,
         max_batch: int,
         max_streams: int,
+        max_user_streams: int = 0,
+        max_connections: int = 15_000,
         certificates: Certificates | None = None,
     ) -> None:
+        """Without users, or with 0 for it, a user has as many streams as there may be."""
         self.broker = broker
         self.loop = asyncio.get_running_loop()
         self.max_batch = max_batch
         self.closing = False
         self.cut_off = False  # calls are left that nothing ends but the end of the process
         self._max_streams = max_streams
+        self._max_user_streams = max_user_streams if broker.security.configured else 0
+        self._streams_of: Counter[str] = Counter()  # by user
+        self.connections = Connections(lambda: broker.limits, max_connections, log)
         self._certificates = certificates
         if certificates is not None:
             certificates.on_reload = self._renew
@@ -135,6 +143,8 @@ class FlightDoor:
         with _ipv6_taken(place.port) if place.host == EVERY_IPV4 else nullcontext(place.port) as number:
             server = Calls(self, f"{scheme}://{place._replace(port=number)}", self._certificates)
         self._servers[place._replace(port=server.port)] = server
+        self.connections.ports.add(server.port)
+        self.connections.start()
         return server
 
     def _renew(self) -> None:
@@ -169,6 +179,8 @@ class FlightDoor:
     async def close(self) -> None:
         """End the calls. One that waits for a client which does not read is left behind."""
         self.closing = True
+        self.connections.close()
+        self.broker.security.forget_listener(self._users_changed)
         for stream in self._streams:
             stream.reader.fail(BrokerClosed(CLOSED))
         ended = asyncio.Event()
@@ -199,28 +211,31 @@ class FlightDoor:
 
     # --- for the threads of calls
 
-    def admit(self, authorization: str | None, peer: str, certificate: str) -> Verbs:
+    def admit(self, authorization: str | None, peer: str, certificate: str | None) -> Verbs:
         """What the caller may do. Raises `NotAuthenticated`."""
         if self._anyone is not None:
             return self._anyone
         return self.ask(self._admit(authorization, peer, certificate))
 
-    async def _admit(self, authorization: str | None, peer: str, certificate: str) -> Verbs:
+    async def _admit(self, authorization: str | None, peer: str, certificate: str | None) -> Verbs:
         password, token = credentials_of(authorization)
         principal = await self.broker.security.authenticate(
             door="flight",
             address=peer,
             password=password,
             token=token,
-            certificate_name=certificate or None,
+            certificate_name=certificate,
         )
-        return self.broker.for_principal(principal)
+        verbs = self.broker.for_principal(principal)
+        if verbs.pace is not None:
+            verbs.pace.check(0)
+        return verbs
 
     def ask(self, what: Coroutine[Any, Any, T]) -> T:
         """Have the loop do it, and wait."""
         return asyncio.run_coroutine_threadsafe(what, self.loop).result()
 
-    def enter(self) -> None:
+    def enter(self, user: str) -> None:
         """One more stream begins."""
         with self._counting:
             self.check_open()
@@ -229,12 +244,21 @@ class FlightDoor:
                 raise Unavailable(
                     f"There are {self.streams} streams, as many as flight.max_streams allows. Try again later."
                 )
+            if self._max_user_streams and self._streams_of[user] >= self._max_user_streams:
+                raise Unavailable(
+                    f"User {user!r} has {self._streams_of[user]} streams, as many as flight.max_user_streams allows. "
+                    "Try again later."
+                )
             self.streams += 1
             self._accepted += 1
+            self._streams_of[user] += 1
 
-    def leave(self) -> None:
+    def leave(self, user: str) -> None:
         with self._counting:
             self.streams -= 1
+            self._streams_of[user] -= 1
+            if not self._streams_of[user]:
+                del self._streams_of[user]
 
     # --- on the loop
 

@@ -47,6 +47,7 @@ NOTICE: Final = 5.0  # seconds for a connection that is closed to read what is o
 TURN: Final = 1  # it has said much, and others come first
 ASKED: Final = 2  # it has asked for the topics
 UNREAD: Final = 4  # it has not read the answer
+SENT: Final = 8  # it has sent more than a client may
 
 
 class Connection(PushedConnection):
@@ -70,6 +71,7 @@ class Connection(PushedConnection):
                 self._end("the connection is closed: %s", error, "authentication")
                 return
         self._commands.add(data)
+        self._slow_down(len(data), 0)
         if self._held or self.transport.is_closing():
             return
         if len(data) > LARGE_INPUT or self._door.crowded:
@@ -88,6 +90,7 @@ class Connection(PushedConnection):
     def _work(self) -> None:
         """Carry out what has come, for one turn."""
         changed = asked = False
+        done = 0
         group = self._door.broker.group
         most = group.size + PORTION_SIZE
         for _ in range(PORTION):
@@ -101,6 +104,7 @@ class Connection(PushedConnection):
                 break
             if command is None:
                 break
+            done += 1
             if isinstance(command, ListTopics):
                 self.has_spoken()
                 asked = True
@@ -109,6 +113,7 @@ class Connection(PushedConnection):
             changed = self._do(command) or changed
         else:
             self._wait_for_turn()
+        self._slow_down(0, done)
         self._settle(changed=changed, asked=asked)
 
     def _do(self, command: Command) -> bool:
@@ -150,13 +155,15 @@ class Connection(PushedConnection):
     def _skip(self, why: object) -> None:
         self._skipped += 1
         self._door.skipped += 1
-        level = logging.WARNING if self._skipped == 1 else logging.DEBUG
-        log.log(level, "a command is skipped: %s", why, extra=fields(peer=self.peer))
+        if self._skipped == 1:
+            self._door.refuse("a command is skipped: %s", why, peer=self.peer)
+        else:
+            log.debug("a command is skipped: %s", why, extra=fields(peer=self.peer))
 
     def _end(self, sentence: str, why: object, reason: str) -> None:
         if not self.transport.is_closing():
             self._connections.rejected[reason] += 1
-            log.warning(sentence, why, extra=fields(peer=self.peer))
+            self._door.refuse(sentence, why, peer=self.peer)
             self._leave()
 
     # --- subscriptions
@@ -205,6 +212,11 @@ class Connection(PushedConnection):
         self._release(ASKED)
 
     # --- pace
+
+    def _slow_down(self, size: int, requests: int) -> None:
+        if (wait := self.pay(size, requests)) and not self._held & SENT and not self.transport.is_closing():
+            self._hold(SENT)
+            self._door.loop.call_later(wait, self._release, SENT)
 
     def _hold(self, reason: int) -> None:
         if not self._held:

@@ -24,6 +24,7 @@ from stafeta.logs import SeldomLog, announce
 log = logging.getLogger("stafeta.frames")
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
+REFUSALS: Final = 200  # lines of the log of one kind about what connections say, within ten seconds
 
 
 class FramesDoor:
@@ -48,6 +49,7 @@ class FramesDoor:
         self.share = broker.share()
         self._turns: deque[Connection] = deque()  # connections that have much to say
         self.warn = SeldomLog(log).warning
+        self.refuse = SeldomLog(log, times=REFUSALS).warning
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:

@@ -130,7 +130,7 @@ async def act_in_portions(
     if isinstance(request, Watch):
         return watched(await watchers.ask(verbs, request, size))
     if isinstance(request, Wait):
-        return ready(await _ready(verbs, request))
+        return ready(await _ready(verbs, watchers, request))
     if isinstance(request, Read):
         return dialect.messages(
             Get("", request.topic, limit=request.limit), await _read(verbs, request, size), size
@@ -139,7 +139,10 @@ async def act_in_portions(
         await verbs.skip(request.topic, request.first, request.last + 1)
         return dialect.done()
     assert isinstance(request, Get)
-    fetched = await (_wait if request.wait else _deliver)(verbs, request, size)
+    if request.wait:
+        fetched = await _wait(verbs, watchers, request, size)
+    else:
+        fetched = await _deliver(verbs, request, size)
     if request.mark is not None:
         fetched = fetched._replace(mark=verbs.mark(verbs.visible_position - 1))
     return dialect.messages(request, fetched, size)
@@ -256,7 +259,7 @@ async def _read(verbs: Verbs, request: Read, size: int) -> FetchResult:
     return FetchResult(await verbs.read(topic, max(start, topic.first), size), by_position=False)
 
 
-async def _ready(verbs: Verbs, request: Wait) -> list[str]:
+async def _ready(verbs: Verbs, watchers: Watchers, request: Wait) -> list[str]:
     """The filters that have something for the client, as soon as there are any."""
     aims = {filter_: _aim(verbs, request.client, filter_) for filter_ in request.filters}
     wakeup = asyncio.Event()
@@ -274,10 +277,13 @@ async def _ready(verbs: Verbs, request: Wait) -> list[str]:
     for subscription, _ in aims.values():
         verbs.watch(subscription, wake)
     try:
-        async with asyncio.timeout(request.wait or None):
-            while not (filters := await found()) and request.wait:
-                await wakeup.wait()
-                wakeup.clear()
+        with watchers.polling(wakeup):
+            async with asyncio.timeout(request.wait or None):
+                while not (filters := await found()) and request.wait:
+                    await wakeup.wait()
+                    wakeup.clear()
+                    for filter_ in aims:
+                        verbs.check_subscribed(request.client, filter_)
         return filters
     except TimeoutError:
         return []
@@ -286,7 +292,7 @@ async def _ready(verbs: Verbs, request: Wait) -> list[str]:
             verbs.unwatch(subscription, wake)
 
 
-async def _wait(verbs: Verbs, request: Get, size: int) -> FetchResult:
+async def _wait(verbs: Verbs, watchers: Watchers, request: Get, size: int) -> FetchResult:
     """Until there is something to deliver, or the time is over."""
     subscription, _ = _aim(verbs, request.client, request.filter)
     wakeup = asyncio.Event()
@@ -297,11 +303,13 @@ async def _wait(verbs: Verbs, request: Get, size: int) -> FetchResult:
     verbs.watch(subscription, wake)  # first: more may come while it is looked for
     try:
         fetched = await _deliver(verbs, request, size)
-        async with asyncio.timeout(request.wait):
-            while not fetched.batches:
-                await wakeup.wait()
-                wakeup.clear()
-                fetched = await _deliver(verbs, request, size)
+        with watchers.polling(wakeup):
+            async with asyncio.timeout(request.wait):
+                while not fetched.batches:
+                    await wakeup.wait()
+                    wakeup.clear()
+                    verbs.check_subscribed(request.client, request.filter)
+                    fetched = await _deliver(verbs, request, size)
         return fetched
     except TimeoutError:
         return FetchResult([], False)

@@ -20,6 +20,7 @@ from stafeta.logs import SeldomLog
 ZAP: Final = "inproc://zeromq.zap.01"
 VERSION: Final = b"1.0"
 DOMAIN: Final = "stafeta"
+PORTION: Final = 50  # connections asked for before others get their turn
 
 Admit = Callable[[str, str], object]
 """Called with a public key and an address; raises `NotAuthenticated` where nobody is to come in with it."""
@@ -51,9 +52,12 @@ class Curve:
 
     def _drain(self) -> None:
         # The descriptor tells of changes only: whoever has sent, too, has to look again.
-        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        for _ in range(PORTION):
+            if self._socket.closed or not int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+                return
             request = self._socket.recv_multipart(zmq.NOBLOCK)
             self._socket.send_multipart(self._answer(request), zmq.NOBLOCK)
+        self._loop.call_soon(self._drain)
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
         version, number, _, address, _, mechanism, *credentials = [*request, *[b""] * 6][

@@ -30,7 +30,15 @@ from stafeta.doors.zeromq.codec import (
     Wait,
     Watch,
 )
-from stafeta.errors import BrokerClosed, DataLoss, OutOfSequence, StafetaError, StoreDamaged, StoreError
+from stafeta.errors import (
+    BrokerClosed,
+    DataLoss,
+    OutOfSequence,
+    RateLimited,
+    StafetaError,
+    StoreDamaged,
+    StoreError,
+)
 from stafeta.message import KIND, TIME, Batch, Kind, check_payload
 from stafeta.times import EPOCH
 
@@ -135,7 +143,7 @@ class JsonDialect:
             body["lost"] = True
         if isinstance(error, StoreDamaged) and error.topic:
             body["damaged"] = {"topic": error.topic, "first": error.start, "last": error.stop - 1}
-        elif isinstance(error, StoreError | BrokerClosed):
+        elif isinstance(error, StoreError | BrokerClosed | RateLimited):
             body["retry"] = True
         return orjson.dumps({"type": "NAK", "body": body})
 

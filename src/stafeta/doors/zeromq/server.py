@@ -12,6 +12,7 @@
 """
 
 import asyncio
+import ctypes
 import logging
 import os
 from collections import deque
@@ -30,12 +31,13 @@ from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
 from stafeta.doors.zeromq.curve import Curve
 from stafeta.doors.zeromq.json_dialect import JsonDialect
+from stafeta.doors.zeromq.monitor import Connection as MonitoredConnection
 from stafeta.doors.zeromq.monitor import Monitor
 from stafeta.doors.zeromq.queues import Unsent, Waiting
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import ConfigError, StafetaError, StoreError
-from stafeta.logs import announce, fields
+from stafeta.logs import SeldomLog, announce, fields
 from stafeta.security import ANYONE
 
 log = logging.getLogger("stafeta.zeromq")
@@ -44,6 +46,8 @@ PORTION = 2000  # requests taken from the socket before others get their turn, u
 RETRY = 0.002  # seconds until a connection that took no more is tried again
 MAX_REMEMBERED = 10_000  # addresses remembered
 MAX_KEYS = 100_000  # connections whose keys are remembered
+NOTICE = 0.5  # seconds in which those who wait are told that they may no longer
+SKIPPED = 200  # lines of the log about connections that send no requests, within ten seconds
 
 NOBLOCK = int(zmq.NOBLOCK)
 MORE = int(zmq.SNDMORE) | NOBLOCK
@@ -95,11 +99,14 @@ class ZeroMQDoor:
         self._get_reply = get_reply
         self._max_backlog = max_backlog
         self._loop = asyncio.get_running_loop()
+        _draw_names()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.maxmsgsize = max_frame
         self._socket.router_mandatory = True
-        self._socket.router_handover = True
+        # A name goes to whoever came last with it, as after a connection was lost; with CURVE connections have no names
+        # of their own, and one that claims that of another gets nothing of its replies.
+        self._socket.router_handover = keys is None
         self._socket.linger = 1000
         self._socket.tcp_keepalive = 1
         for option, value in KEEPALIVE.items():
@@ -111,9 +118,7 @@ class ZeroMQDoor:
             self._curve.secure(self._socket)
         self._socket.rcvhwm = RECEIVED
         self._socket.sndhwm = QUEUED
-        self._monitor = Monitor(
-            self._socket, log, max_connections, lambda: broker.limits.max_address_connections
-        )
+        self._monitor = Monitor(self._socket, log, max_connections, lambda: broker.limits)
         self._share = broker.share()
         self._turns: deque[Turn] = deque()
         self._waiting: dict[bytes, Waiting] = {}  # requests behind one that takes time, by connection
@@ -131,12 +136,16 @@ class ZeroMQDoor:
         self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
         self._dropped = 0  # requests
         self._watchers = Watchers()
+        self._met: dict[bytes, MonitoredConnection] = {}  # by name, those that have asked for something
+        self._heard: set[bytes] = set()  # those that have, since it was last looked at
+        self._monitor.before_sweep = self._report_heard
+        self._seldom = SeldomLog(log, times=SKIPPED)
         self._verbs: Verbs | None = None  # everybody's, where no users are configured
         self._keys_of: dict[bytes, str] = {}  # public ones, by connection, with CURVE
         self._verbs_of: dict[tuple[str, str | None], Verbs] = {}  # by address and key, where they are
         if not broker.security.configured:
             self._verbs = broker.for_principal(ANYONE)
-        broker.security.on_change(self._verbs_of.clear)
+        broker.security.on_change(self._users_changed)
         self._draining = False
         self._resting = False  # until the next group
         self._closed = False
@@ -169,6 +178,7 @@ class ZeroMQDoor:
     async def close(self) -> None:
         """Answer what was taken, then let everybody go."""
         self._closed = True
+        self._broker.security.forget_listener(self._users_changed)
         self._loop.remove_reader(self._socket.fileno())
         for task in self._tasks:
             task.cancel()
@@ -201,12 +211,15 @@ class ZeroMQDoor:
 
     def _take_several(self) -> Turn:
         turn = Turn()
-        socket, receive = self._socket, self._socket.recv
+        socket, receive, heard = self._socket, self._socket.recv, self._heard
+        # With CURVE each request shows whose it is: names of connections may be given to others.
+        known = self._sources if self._curve is None else {}
         left = DOOR_SHARE
         try:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
-                if receive(NOBLOCK) if connection in self._sources else self._meet(connection):
+                heard.add(connection)
+                if receive(NOBLOCK) if connection in known else self._meet(connection):
                     self._skip(self._why_skipped, connection)
                     continue
                 if not _get(socket, RCVMORE):
@@ -231,22 +244,33 @@ class ZeroMQDoor:
         return turn
 
     def _meet(self, connection: bytes) -> bytes:
-        """The second frame of a new connection's first request, which tells the address it comes from."""
-        if len(self._sources) >= MAX_REMEMBERED:
-            self._sources.clear()
+        """The second frame of a request, which tells the address that a new connection comes from, and its key."""
         delimiter = self._socket.recv(NOBLOCK, copy=False)
-        if self._curve is not None and connection[:1] != OWN_NAME:
-            # Another key's connection could come to have the same one, and with it what is still to be answered.
-            return connection
         try:
             if self._curve is not None:
+                key = str(delimiter.get("User-Id"))
+                if self._keys_of.get(connection) == key and connection in self._sources:
+                    return delimiter.bytes
+                if connection[:1] != OWN_NAME:
+                    # Another key's connection could come to have the same one, and what is still to be answered.
+                    return connection
                 if len(self._keys_of) >= MAX_KEYS:
                     del self._keys_of[next(iter(self._keys_of))]
-                self._keys_of[connection] = str(delimiter.get("User-Id"))
+                self._keys_of[connection] = key
+            if len(self._sources) >= MAX_REMEMBERED:
+                self._sources.clear()
+                self._met.clear()
             self._sources[connection] = addresses.unmapped(str(delimiter.get("Peer-Address")))
+            self._met[connection] = self._monitor.connection(int(delimiter.get(zmq.SRCFD)))
         except zmq.ZMQError:
             self._sources[connection] = ""
         return delimiter.bytes
+
+    def _report_heard(self) -> None:
+        """Which connections have said something, for who ends those that have not."""
+        for connection in self._heard & self._met.keys():
+            self._monitor.heard(self._met[connection])
+        self._heard.clear()
 
     def _skip(self, why: str, connection: bytes) -> None:
         self._dropped += 1
@@ -257,17 +281,19 @@ class ZeroMQDoor:
         if len(self._invalid_senders) >= MAX_REMEMBERED:
             self._invalid_senders.clear()
         self._invalid_senders.add(connection)
-        log.warning("requests are dropped: %s", why, extra=fields(peer=self._sources.get(connection)))
+        self._seldom.warning("requests are dropped: %s", why, peer=self._sources.get(connection))
 
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
         dialect = JSON if body[:1] == b"{" else TEXT
         request: Request | None = None
-        if len(body) > LARGE_REQUEST and actions.has_many(body):
-            self._take_time(turn, connection, dialect, body)
-            return
         try:
-            request = dialect.read(body)
             verbs = self._verbs or self._identify(connection)
+            if verbs.pace is not None:
+                verbs.pace.check(len(body))
+            if len(body) > LARGE_REQUEST and actions.has_many(body):
+                self._take_time(turn, connection, dialect, body)
+                return
+            request = dialect.read(body)
             if actions.takes_time(verbs, request):
                 self._take_time(turn, connection, dialect, request)
                 return
@@ -292,6 +318,21 @@ class ZeroMQDoor:
                 self._verbs_of.clear()
             verbs = self._verbs_of[address, key] = self._broker.for_principal(principal)
         return verbs
+
+    def _users_changed(self) -> None:
+        """End connections of those who would not be let in any more; whoever waits looks whether he still may."""
+        alive = self._broker.security.alive
+        gone = {whose for whose, verbs in self._verbs_of.items() if not alive(verbs.principal)}
+        self._verbs_of.clear()
+        self._watchers.recheck()
+        for connection, met in list(self._met.items()) if gone else ():
+            key = None if self._curve is None else self._keys_of.get(connection, "")
+            if (self._sources.get(connection, ""), key) in gone:
+                self._loop.call_later(NOTICE, self._end, met)  # once it was told why
+
+    def _end(self, connection: MonitoredConnection) -> None:
+        if not self._closed:
+            self._monitor.end(connection)
 
     def _admit(self, key: str, address: str) -> None:
         self._broker.security.identify(door="zeromq", address=address, curve_key=key)
@@ -473,6 +514,14 @@ class ZeroMQDoor:
         # The descriptor tells of changes, not of a state, and sending swallows them (zmq_getsockopt, ZMQ_FD).
         if not self._closed and int(_get(self._socket, EVENTS)) & POLLIN:
             self._loop.call_soon(self._drain)
+
+
+def _draw_names() -> None:
+    """ZeroMQ draws the first of the names that it gives to connections by the system's rand(), which it does not seed:
+    it would be the same in each process. Whoever knows the next one can claim it, and ZeroMQ ends the process then."""
+    seed = getattr(ctypes.CDLL(None), "srand", None)
+    if seed is not None:
+        seed(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
 
 def _fault(error: Exception) -> StafetaError:

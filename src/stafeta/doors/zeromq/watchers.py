@@ -6,12 +6,12 @@
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from stafeta.broker import Verbs
 from stafeta.doors.zeromq.codec import Watch
-from stafeta.errors import Lagging, StoreError
+from stafeta.errors import Lagging, NotAuthenticated, NotPermitted, StoreError
 from stafeta.message import Batch
 from stafeta.names import WATCH_PREFIX, check_client
 
@@ -28,6 +28,7 @@ class Watcher:
         self.asking = 0
         self.asked = 0.0
         self._ended: Lagging | None = None  # the error of its next request
+        self.rechecked = False  # users have changed: it has to be seen whether it may still be told anything
 
     def end_if_lagging(self) -> None:
         """Hold nothing more for it where it is too far behind."""
@@ -43,12 +44,20 @@ class Watcher:
                 self.consumer.subscribe(filter_, durable=False)
                 self.filters.add(filter_)
 
+    def _check(self) -> None:
+        """Raises where nothing of one of its filters may come any more."""
+        if self.rechecked:
+            self.rechecked = False
+            for filter_ in self.filters:
+                self.consumer.subscribe(filter_, durable=False)  # which it may have lost meanwhile
+
     async def next(self, size: int, wait: float) -> list[Batch]:
         """Messages of about `size` bytes, or none after `wait` seconds."""
         end = asyncio.get_running_loop().time() + wait
         with suppress(TimeoutError):
             while True:
                 self.wakeup.clear()
+                self._check()
                 batches = self.consumer.take(size, OVERHEAD)
                 if batches is None:
                     batches = await self.consumer.read(size, OVERHEAD)
@@ -71,6 +80,24 @@ class Watchers:
         self._loop = asyncio.get_running_loop()
         self._watchers: dict[tuple[str, str], Watcher] = {}  # by user and client
         self._timer: asyncio.TimerHandle | None = None
+        self._polls: set[asyncio.Event] = set()  # of others who wait for messages
+
+    @contextmanager
+    def polling(self, wakeup: asyncio.Event) -> Iterator[None]:
+        """Set the event also when users have changed."""
+        self._polls.add(wakeup)
+        try:
+            yield
+        finally:
+            self._polls.discard(wakeup)
+
+    def recheck(self) -> None:
+        """Users or permissions have changed."""
+        for watcher in self._watchers.values():
+            watcher.rechecked = True
+            watcher.wakeup.set()
+        for wakeup in self._polls:
+            wakeup.set()
 
     async def ask(self, verbs: Verbs, request: Watch, size: int) -> list[Batch]:
         """What there is for a client, which is made a watcher where it is none."""
@@ -93,7 +120,7 @@ class Watchers:
             if len(watcher.filters) > known:
                 await self._durable(verbs, key)
             return await watcher.next(size, request.wait)
-        except Lagging:
+        except (Lagging, NotAuthenticated, NotPermitted):
             self._end(key)
             raise
         finally:
