@@ -5,6 +5,7 @@ import shutil
 import signal
 import ssl
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 from websockets.sync.client import connect
@@ -96,8 +97,9 @@ def test_certificates_are_read_again(
 ) -> None:
     def shown(peer: Peer) -> str:
         peer.get("/healthz")
-        found = peer.connection.sock.getpeercert()
-        return str(dict(part[0] for part in found["subject"])["commonName"])
+        found = cast("ssl.SSLSocket", peer.connection.sock).getpeercert() or {}
+        subject: Any = found["subject"]
+        return str(dict(part[0] for part in subject)["commonName"])
 
     with Peer(secure.door("http"), tls=context) as kept:
         assert shown(kept) == "first"
