@@ -4,6 +4,7 @@ import json
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.brokers import BrokerProcess
@@ -29,6 +30,20 @@ def test_lines_are_messages(peer: Peer, topic: str) -> None:
         ("json", '{"b":[1]}'),
         ("int", "1"),
     ]
+
+
+def test_messages_are_read_as_arrow(peer: Peer, topic: str) -> None:
+    peer.publish(topic, "a", "ș")
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    answer = peer.ask("GET", messages_of(topic), None, arrow)
+    assert (answer.headers["content-type"], answer.headers["x-next-offset"]) == (arrow["Accept"], "3")
+    table = pa.ipc.open_stream(answer.body).read_all()
+    assert table["payload"].to_pylist() == [b"a", "ș".encode()]
+    assert table["offset"].to_pylist() == [1, 2]
+    assert table["topic"].to_pylist() == [topic, topic]
+    empty = peer.ask("GET", messages_of(topic), None, arrow, offset=3)
+    assert pa.ipc.open_stream(empty.body).read_all().num_rows == 0
+    assert peer.ask("GET", messages_of(topic), None, {"Accept": "image/png"}).status == 406
 
 
 def test_many_are_stored_in_their_order(peer: Peer, topic: str) -> None:

@@ -144,6 +144,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._cycled:
             super().on_message_complete()
 
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        del self.parser  # which knows this connection: they would keep each other
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "What came is not a request of HTTP/1.1.")
 

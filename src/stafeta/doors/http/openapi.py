@@ -181,7 +181,11 @@ _SCHEMAS: Final[dict[str, Schema]] = {
 
 def _messages(more: Schema) -> dict[str, Schema]:
     schema = _object(" ".join([*more, "messages"]), **more, messages=_list(_ref("Message")))
-    return {**_json(schema), NDJSON: {"schema": _TEXT}}
+    return {
+        **_json(schema),
+        NDJSON: {"schema": _TEXT},
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
+    }
 
 
 def _topics() -> Schema:
@@ -203,7 +207,6 @@ def _topics() -> Schema:
         "content": {
             JSON: {"schema": {}},
             NDJSON: {"schema": _TEXT},
-            ARROW: {"schema": {"type": "string", "format": "binary"}},
             "text/plain": {"schema": _TEXT},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         },
@@ -281,7 +284,7 @@ def _topics() -> Schema:
                 ],
                 publish,
                 description="The body is one message: JSON is of the kind json, text a string, all else bytes. Many "
-                "are a JSON array of messages with `batch=true`, lines of JSON, or an Arrow stream.",
+                "are a JSON array of messages with `batch=true`, or lines of JSON.",
             ),
         },
         "/api/damaged": {
