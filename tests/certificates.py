@@ -18,14 +18,16 @@ class Authority:
         self.name = name
         self.roots, self._key = _made(folder, name, "-addext", "basicConstraints=critical,CA:TRUE")
 
-    def pair(self, name: str, hosts: str = "") -> Pair:
-        """A certificate for hosts (`DNS:broker.example,IP:127.0.0.1`), or for a client, and its key."""
+    def pair(self, name: str, hosts: str = "", subject: str = "") -> Pair:
+        """A certificate for hosts (`DNS:broker.example,IP:127.0.0.1`), or for a client, and its key. The subject is its
+        name, unless another is given (`/O=somebody`)."""
         return _made(
             self._folder,
             name,
             *("-CA", str(self.roots), "-CAkey", str(self._key)),
             *(("-addext", f"subjectAltName={hosts}") if hosts else ()),
             *("-addext", "basicConstraints=critical,CA:FALSE"),
+            *(("-subj", subject) if subject else ()),
         )
 
 

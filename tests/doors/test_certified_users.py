@@ -25,6 +25,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder, "authority")
         self.pairs = {name: self.authority.pair(name) for name in ("alice", "stranger")}
+        self.pairs["nameless"] = self.authority.pair("nameless", subject="/O=somebody")
         self.keys = {
             name: write_pair(folder / name).public
             for name in ("broker-curve", "alice-curve", "stranger-curve")
@@ -46,7 +47,9 @@ class Place:
 
     def write(self, *keys: str) -> None:
         rule = (Rule.read("all alice/#"),)
-        save(self.users, Users(users={"alice": User(allow=rule, curve_keys=keys)}))
+        # Who came without any name would be alice at these doors, if that were taken for no certificate.
+        doors = dict.fromkeys(("frames", "devices", "flight"), "alice")
+        save(self.users, Users(users={"alice": User(allow=rule, curve_keys=keys)}, doors=doors))
 
     def tls(self, name: str) -> Tls:
         return Tls(self.authority.roots, *self.pairs[name])
@@ -74,6 +77,18 @@ def test_at_the_flight_door(place: Place) -> None:
             connection.publish("others/flight", ["not mine"])
     with pytest.raises(StafetaError, match="no user of the certificate's name"):
         stafeta.connect(place.flight, tls=place.tls("stranger"))
+
+
+def test_a_certificate_that_names_nobody_is_not_taken_for_none(place: Place) -> None:
+    with pytest.raises(StafetaError, match="no user of the certificate's name"):
+        stafeta.connect(place.flight, tls=place.tls("nameless"))
+    with (
+        pytest.raises((Disconnected, NoReply)),
+        JSONQueue(
+            "alice/frames", "producer", *place.broker.door("frames"), tls=place.tls("nameless")
+        ) as queue,
+    ):
+        queue.list_topics(lambda topics: None)
 
 
 def test_at_the_frames_door(place: Place) -> None:

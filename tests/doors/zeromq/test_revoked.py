@@ -171,7 +171,7 @@ def test_nobody_is_taken_for_another_by_the_name_of_his_connection() -> None:
     async def doing(broker: Broker, door: ZeroMQDoor, address: str) -> None:
         hers = Peer(address, server=server, own=ann)
         assert (await hers.ask("SUB", "a/t"))["type"] == "ACK"
-        (name,) = door._keys_of
+        (name,) = door._peers.keys
         # While she is there, it is not his, and what is answered is hers.
         his = Peer(address, name, server, bob)
         await his.send("PUT", "a/t", publication="forged")
@@ -202,7 +202,7 @@ def test_the_names_of_connections_cannot_be_foreseen() -> None:
     async def doing(broker: Broker, door: ZeroMQDoor, address: str) -> None:
         peer = Peer(address)
         assert (await peer.ask("TOPICS"))["type"] == "ACK"
-        names.update(door._sources)
+        names.update(door._peers.sources)
         peer.socket.close()
 
     for _ in range(2):
@@ -218,14 +218,14 @@ def test_a_name_that_comes_next_is_not_claimed_by_whose_key_is_not_known() -> No
     async def doing(broker: Broker, door: ZeroMQDoor, address: str) -> None:
         first = Peer(address, server=server, own=ann)
         assert (await first.ask("TOPICS"))["type"] == "ACK"
-        (name,) = door._keys_of
+        (name,) = door._peers.keys
         following = b"\0" + (int.from_bytes(name[1:], "big") + 1 & 0xFFFFFFFF).to_bytes(4, "big")
         stranger = Peer(address, following, server, mallory)
         monitor = stranger.socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
         await monitor.recv_multipart()
         second = Peer(address, server=server, own=ann)
         assert (await second.ask("TOPICS"))["type"] == "ACK"
-        assert list(door._keys_of) == [name, following]
+        assert list(door._peers.keys) == [name, following]
         stranger.socket.disable_monitor()
         monitor.close(0)
         for peer in (first, stranger, second):

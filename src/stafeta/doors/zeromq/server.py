@@ -23,7 +23,7 @@ from zmq.backend import Socket as RawSocket
 
 from stafeta import addresses
 from stafeta.addresses import Address
-from stafeta.broker import DOOR_SHARE, Gate, Verbs
+from stafeta.broker import DOOR_SHARE, Gate
 from stafeta.curve import KeyPair
 from stafeta.doors.connection import KEEPALIVE, milliseconds
 from stafeta.doors.figures import DoorFigures
@@ -33,19 +33,18 @@ from stafeta.doors.zeromq.curve import Curve
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.monitor import Connection as MonitoredConnection
 from stafeta.doors.zeromq.monitor import Monitor
+from stafeta.doors.zeromq.peers import Peers
 from stafeta.doors.zeromq.queues import Unsent, Waiting
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.doors.zeromq.watchers import Watchers
 from stafeta.errors import ConfigError, StafetaError, StoreError
 from stafeta.logs import SeldomLog, announce, fields
-from stafeta.security import ANYONE
 
 log = logging.getLogger("stafeta.zeromq")
 
 PORTION = 2000  # requests taken from the socket before others get their turn, unless they are large
 RETRY = 0.002  # seconds until a connection that took no more is tried again
 MAX_REMEMBERED = 10_000  # addresses remembered
-MAX_KEYS = 100_000  # connections whose keys are remembered
 NOTICE = 0.5  # seconds in which those who wait are told that they may no longer
 SKIPPED = 200  # lines of the log about connections that send no requests, within ten seconds
 
@@ -60,8 +59,6 @@ QUEUED = 1000  # replies, before it takes no more
 LARGE = 16 << 10  # bytes from which on a reply is counted until it is sent
 LARGE_REQUEST = 320 << 10  # bytes from which on a request is parsed off the loop
 LARGE_AT_ONCE = 2  # of these
-
-OWN_NAME = b"\0"  # what the names begin with that ZeroMQ gives to connections, each once
 
 TEXT: Dialect = TextDialect()
 JSON: Dialect = JsonDialect()
@@ -127,7 +124,6 @@ class ZeroMQDoor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._blocked: dict[bytes, deque[bytes]] = {}  # replies that a connection does not take
         self._unsent: dict[bytes, Unsent] = {}  # large replies that ZeroMQ has
-        self._sources: dict[bytes, str] = {}
         self._why_skipped = "the first frame is not empty" + (
             ""
             if keys is None
@@ -136,15 +132,9 @@ class ZeroMQDoor:
         self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
         self._dropped = 0  # requests
         self._watchers = Watchers()
-        self._met: dict[bytes, MonitoredConnection] = {}  # by name, those that have asked for something
-        self._heard: set[bytes] = set()  # those that have, since it was last looked at
-        self._monitor.before_sweep = self._report_heard
         self._seldom = SeldomLog(log, times=SKIPPED)
-        self._verbs: Verbs | None = None  # everybody's, where no users are configured
-        self._keys_of: dict[bytes, str] = {}  # public ones, by connection, with CURVE
-        self._verbs_of: dict[tuple[str, str | None], Verbs] = {}  # by address and key, where they are
-        if not broker.security.configured:
-            self._verbs = broker.for_principal(ANYONE)
+        self._peers = Peers(broker, self._socket, self._monitor, keyed=keys is not None)
+        self._verbs = self._peers.anyone
         broker.security.on_change(self._users_changed)
         self._draining = False
         self._resting = False  # until the next group
@@ -211,15 +201,14 @@ class ZeroMQDoor:
 
     def _take_several(self) -> Turn:
         turn = Turn()
-        socket, receive, heard = self._socket, self._socket.recv, self._heard
-        # With CURVE each request shows whose it is: names of connections may be given to others.
-        known = self._sources if self._curve is None else {}
+        socket, receive, heard = self._socket, self._socket.recv, self._peers.heard
+        known, meet = self._peers.known, self._peers.meet
         left = DOOR_SHARE
         try:
             for _ in range(PORTION):
                 connection = receive(NOBLOCK)
                 heard.add(connection)
-                if receive(NOBLOCK) if connection in known else self._meet(connection):
+                if receive(NOBLOCK) if connection in known else meet(connection):
                     self._skip(self._why_skipped, connection)
                     continue
                 if not _get(socket, RCVMORE):
@@ -243,35 +232,6 @@ class ZeroMQDoor:
             self._draining = False
         return turn
 
-    def _meet(self, connection: bytes) -> bytes:
-        """The second frame of a request, which tells the address that a new connection comes from, and its key."""
-        delimiter = self._socket.recv(NOBLOCK, copy=False)
-        try:
-            if self._curve is not None:
-                key = str(delimiter.get("User-Id"))
-                if self._keys_of.get(connection) == key and connection in self._sources:
-                    return delimiter.bytes
-                if connection[:1] != OWN_NAME:
-                    # Another key's connection could come to have the same one, and what is still to be answered.
-                    return connection
-                if len(self._keys_of) >= MAX_KEYS:
-                    del self._keys_of[next(iter(self._keys_of))]
-                self._keys_of[connection] = key
-            if len(self._sources) >= MAX_REMEMBERED:
-                self._sources.clear()
-                self._met.clear()
-            self._sources[connection] = addresses.unmapped(str(delimiter.get("Peer-Address")))
-            self._met[connection] = self._monitor.connection(int(delimiter.get(zmq.SRCFD)))
-        except zmq.ZMQError:
-            self._sources[connection] = ""
-        return delimiter.bytes
-
-    def _report_heard(self) -> None:
-        """Which connections have said something, for who ends those that have not."""
-        for connection in self._heard & self._met.keys():
-            self._monitor.heard(self._met[connection])
-        self._heard.clear()
-
     def _skip(self, why: str, connection: bytes) -> None:
         self._dropped += 1
         while _get(self._socket, RCVMORE):
@@ -281,13 +241,13 @@ class ZeroMQDoor:
         if len(self._invalid_senders) >= MAX_REMEMBERED:
             self._invalid_senders.clear()
         self._invalid_senders.add(connection)
-        self._seldom.warning("requests are dropped: %s", why, peer=self._sources.get(connection))
+        self._seldom.warning("requests are dropped: %s", why, peer=self._peers.source(connection))
 
     def _take(self, turn: Turn, connection: bytes, body: bytes) -> None:
         dialect = JSON if body[:1] == b"{" else TEXT
         request: Request | None = None
         try:
-            verbs = self._verbs or self._identify(connection)
+            verbs = self._verbs or self._peers.verbs(connection)
             if verbs.pace is not None:
                 verbs.pace.check(len(body))
             if len(body) > LARGE_REQUEST and actions.has_many(body):
@@ -297,7 +257,7 @@ class ZeroMQDoor:
             if actions.takes_time(verbs, request):
                 self._take_time(turn, connection, dialect, request)
                 return
-            reply = actions.act(verbs, dialect, request, self._sources.get(connection, ""))
+            reply = actions.act(verbs, dialect, request, self._peers.source(connection))
         except StafetaError as error:
             turn.replies.append((connection, dialect.error(request, error), None, None))
         except Exception as error:  # noqa: BLE001 - the other requests of the turn must not suffer for it
@@ -306,29 +266,12 @@ class ZeroMQDoor:
             turn.replies.append((connection, reply, dialect, request))
         turn.connections.add(connection)
 
-    def _identify(self, connection: bytes) -> Verbs:
-        """What a connection's user may do: that of its key, or without CURVE the door's own. Raises `NotAuthenticated`
-        where there is none."""
-        address = self._sources.get(connection, "")
-        key = None if self._curve is None else self._keys_of.get(connection, "")
-        verbs = self._verbs_of.get((address, key))
-        if verbs is None:
-            principal = self._broker.security.identify(door="zeromq", address=address, curve_key=key)
-            if len(self._verbs_of) >= MAX_REMEMBERED:
-                self._verbs_of.clear()
-            verbs = self._verbs_of[address, key] = self._broker.for_principal(principal)
-        return verbs
-
     def _users_changed(self) -> None:
-        """End connections of those who would not be let in any more; whoever waits looks whether he still may."""
-        alive = self._broker.security.alive
-        gone = {whose for whose, verbs in self._verbs_of.items() if not alive(verbs.principal)}
-        self._verbs_of.clear()
+        """Whoever waits looks whether he still may; connections of those who would not be let in any more are ended."""
+        gone = self._peers.forget()
         self._watchers.recheck()
-        for connection, met in list(self._met.items()) if gone else ():
-            key = None if self._curve is None else self._keys_of.get(connection, "")
-            if (self._sources.get(connection, ""), key) in gone:
-                self._loop.call_later(NOTICE, self._end, met)  # once it was told why
+        for connection in gone:
+            self._loop.call_later(NOTICE, self._end, connection)  # once it was told why
 
     def _end(self, connection: MonitoredConnection) -> None:
         if not self._closed:
@@ -375,7 +318,7 @@ class ZeroMQDoor:
         if wait:
             await asyncio.wait([self._broker.commit()])  # the turn's replies have left by then
         parsed: Request | None = None
-        source = self._sources.get(connection, "")
+        source = self._peers.source(connection)
         try:
             if isinstance(request, bytes):
                 async with self._large:
@@ -399,7 +342,7 @@ class ZeroMQDoor:
         self._look_again()
 
     async def _carry_out(self, connection: bytes, dialect: Dialect, request: Request, source: str) -> bytes:
-        verbs = self._verbs or self._identify(connection)
+        verbs = self._verbs or self._peers.verbs(connection)
         if actions.takes_time(verbs, request):
             return await actions.act_in_portions(
                 verbs, self._watchers, dialect, request, source, self._get_reply
@@ -422,7 +365,7 @@ class ZeroMQDoor:
                 waiting.warned = True
                 log.warning(
                     "requests are dropped: the connection sends more than it reads of replies",
-                    extra=fields(peer=self._sources.get(connection), max_backlog=self._max_backlog),
+                    extra=fields(peer=self._peers.source(connection), max_backlog=self._max_backlog),
                 )
 
     def _resume(self, connection: bytes) -> None:
