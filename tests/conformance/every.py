@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conformance import devices, flight, frames, zeromq
+from tests.conformance import devices, flight, frames, http, zeromq
 from tests.conformance.dialects import Dialect
 
-DOORS = ("devices", "frames", "flight")  # beside ZeroMQ's, which is always open
+DOORS = ("devices", "frames", "flight", "http")  # beside ZeroMQ's, which is always open
 DIALECTS = [
     zeromq.TEXT,
     zeromq.JSON,
@@ -18,6 +18,8 @@ DIALECTS = [
     frames.XML,
     frames.PICKLE,
     flight.FLIGHT,
+    http.REST,
+    http.SOCKET,
 ]
 
 

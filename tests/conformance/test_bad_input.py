@@ -45,6 +45,11 @@ def command(kind: int, name: bytes = b"bad", buffer: bytes = b"") -> bytes:
 BOMB = b'<!DOCTYPE a [<!ENTITY b "bb"><!ENTITY c "&b;&b;">]><a command="publish" topic="t" message="&c;"/>'
 OTHER = frame(0, b'{"command":"listTopics"}') + frame(1, b'<a command="listTopics"/>')
 
+CHUNKED = (
+    b"POST /api/topics/%2Fconformance%2Fx/messages HTTP/1.1\r\nHost: localhost\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+
 BAD = [
     Bad("garbage", "zeromq", HTTP, "what came is not ZeroMQ", closed=False),
     Bad("noise", "zeromq", NOISE, "disconnected", closed=False),
@@ -82,6 +87,10 @@ BAD = [
     Bad("bomb", "frames", frame(1, BOMB), "document type"),
     Bad("no-pickle", "frames", frame(2, b"\x80\x04]."), "no dictionary"),
     Bad("attack", "frames", frame(2, b"cos\nsystem\n(S'true'\ntR."), "os.system"),
+    Bad("garbage", "http", b"\x16\x03\x01 no TLS here\r\n\r\n", "not a request of HTTP/1.1"),
+    Bad("endless-head", "http", b"GET / HTTP/1.1\r\nX: " + b"x" * 400_000, "head of a request"),
+    Bad("endless-chunk", "http", CHUNKED + b"5;" + b"x" * 400_000, "stands beside a body"),
+    Bad("no-url", "http", b"GET http://[ HTTP/1.1\r\n\r\n", "URL of a request"),
     Bad("object", "frames", frame(2, pickle.dumps({"command": ValueError})), "builtins.ValueError"),
 ]
 

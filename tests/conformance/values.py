@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
 
-from tests.conformance import devices, flight, frames, zeromq
+from tests.conformance import devices, flight, frames, http, zeromq
 from tests.conformance.devices import datagram
 from tests.conformance.dialects import Dialect, Received, Stranger
 from tests.conformance.frames import Number
 
 INT, SHORT_REAL, FLOAT, STRING = range(4)
+TEXT = "a body of text"
 
 
 class Way(NamedTuple):
@@ -54,6 +55,8 @@ class Value:
             "frames-xml": self.xml,
             "frames-pickle": (type(self.python), repr(self.python)),
             "flight": (self.kind, self.payload),
+            "http": (self.kind, self.payload),
+            "http-socket": (self.kind, self.payload),
         }
         return told[dialect.name]
 
@@ -86,6 +89,10 @@ def named(data: str, kind: str) -> list[Way]:
         Way(zeromq.CLIENT, "client", "", lambda stranger, topic: stranger.client.put(topic, data, kind)),
         flown(data, kind),
         flown(data.encode(), kind),
+        posted(data.encode(), "text/plain", TEXT, kind),
+        listed("a `payload` in a list", payload=data, kind=kind),
+        *([posted(data.encode(), "application/json", "a body of JSON")] if kind == "json" else []),
+        *([posted(data.encode(), "text/plain; charset=utf-8", TEXT)] if kind == "string" else []),
     ]
 
 
@@ -97,6 +104,8 @@ def in_base64(data: bytes) -> list[Way]:
         Way(zeromq.CLIENT, "client", "", lambda stranger, topic: stranger.client.put(topic, data)),
         flown(data),
         flown(data, "bytes"),
+        posted(data, "application/octet-stream", "any other body"),
+        listed("a `payload` in base64", payload=b64encode(data).decode(), encoding="base64"),
     ]
 
 
@@ -110,11 +119,32 @@ def flown(data: str | bytes, kind: str = "") -> Way:
     return Way(flight.FLIGHT, "Flight", "text" if isinstance(data, str) else "binary", publish)
 
 
-def any_json(value: object) -> Way:
+def posted(body: bytes, type_: str, what: str, kind: str = "") -> Way:
+    """Through the HTTP door, as a body of its own."""
+
+    def publish(stranger: http.Rest, topic: str) -> None:
+        stranger.put(topic, body, type_, kind)
+
+    return Way(http.REST, "HTTP", what, publish)
+
+
+def listed(what: str, **message: object) -> Way:
+    """Through the HTTP door, as one of a JSON array."""
+
+    def publish(stranger: http.Rest, topic: str) -> None:
+        stranger.put_many(topic, message)
+
+    return Way(http.REST, "HTTP", what, publish)
+
+
+def any_json(value: object) -> list[Way]:
     def publish(stranger: zeromq.Json, topic: str) -> None:
         stranger.put(topic, publication=value)
 
-    return Way(zeromq.JSON, "ZeroMQ, JSON dialect", "any other JSON value", publish)
+    return [
+        Way(zeromq.JSON, "ZeroMQ, JSON dialect", "any other JSON value", publish),
+        listed("a `value` in a list", value=value),
+    ]
 
 
 def reading(type_: int, content: bytes, what: str = "INT, SHORT_REAL, FLOAT, STRING") -> Way:
