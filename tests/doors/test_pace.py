@@ -19,6 +19,7 @@ from stafeta.broker import Broker, Limits
 from stafeta.security import Security, User, Users
 from stafeta.security.rules import Rule
 from stafeta.testing.memory import MemoryStore
+from tests.doors.http.peers import Answer, Peer, messages_of
 from tests.doors.opened import DOORS
 from tests.waiting import PATIENCE, comes_true
 
@@ -158,6 +159,37 @@ def test_at_the_flight_door_calls_are_refused_and_batches_are_left_with_the_clie
         client.close()
 
     work("flight", Limits(max_client_bytes=1 << 20), putting)
+
+
+def test_at_the_http_door_requests_are_refused_and_bodies_are_read_more_slowly() -> None:
+    async def asking(broker: Broker, door: Any, host: str, port: int) -> None:
+        def ask() -> Answer:
+            with Peer((host, port)) as peer:
+                while (answer := peer.ask("GET", "/api/stats")).status == 200:
+                    pass
+                return answer
+
+        refused = await asyncio.to_thread(ask)
+        assert refused.status == 429
+        assert "limits.max_client_requests" in refused.json["detail"]
+
+    work("http", Limits(max_client_requests=20), asking)
+
+    async def putting(broker: Broker, door: Any, host: str, port: int) -> None:
+        broker.subscribe("keeps", "t")
+
+        def put() -> None:
+            with Peer((host, port)) as peer:
+                for _ in range(3):
+                    answer = peer.ask("POST", messages_of("t"), b"x" * (1 << 19))
+                    assert answer.status == 201, answer
+
+        began = asyncio.get_running_loop().time()
+        await asyncio.to_thread(put)
+        assert asyncio.get_running_loop().time() - began > 0.3
+        assert broker.topic("t").next == 4
+
+    work("http", Limits(max_client_bytes=1 << 20), putting)
 
 
 def test_a_user_has_so_many_flight_streams() -> None:

@@ -102,7 +102,10 @@ async def admit(call: "Call") -> Verbs:
             f"The name {host_of(call.header('host'))[:200]!r} is not one that this door is known by; name it in "
             "http.hosts.",
         )
-    return door.broker.for_principal(principal)
+    verbs = door.broker.for_principal(principal)
+    if verbs.pace is not None:
+        verbs.pace.check(0)  # a body is counted as it comes
+    return verbs
 
 
 async def _principal(door: "HttpDoor", call: "Call") -> tuple[Principal, bool]:

@@ -98,6 +98,8 @@ class Call:
                     raise Unavailable(
                         "The broker has as many bodies of requests in memory as it can; try again."
                     )
+                if part:
+                    await self._pay(len(part))
                 if not message.get("more_body"):
                     self.visit.unread = False
                     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -109,6 +111,13 @@ class Call:
             ) from None
         finally:
             door.held -= size
+
+    async def _pay(self, size: int) -> None:
+        """Read no further until these bytes are paid for."""
+        pace = self.verbs.pace if hasattr(self, "verbs") else None
+        wait = 0.0 if pace is None else pace.wait(size, 0)
+        if wait:
+            await asyncio.sleep(wait)
 
 
 class ClientGone(Exception):

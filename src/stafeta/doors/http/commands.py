@@ -18,6 +18,8 @@ async def carry_out(call: Call, stream: "Stream", client: str, text: str | bytes
     """Does what is said, and returns the reply; one that cannot be done has a problem in it."""
     ref: object = None
     try:
+        if call.verbs.pace is not None:
+            call.verbs.pace.check(len(text))
         body = Parameters.of_body(text.encode(errors="replace") if isinstance(text, str) else text)
         ref = body.one("ref")
         kind = body.needed_text("type")

@@ -23,6 +23,7 @@ _STATUS: Final[tuple[tuple[type[StafetaError], int], ...]] = (  # the first that
     (errors.DataLoss, 410),
     (errors.Lagging, 410),
     (errors.LimitReached, 429),
+    (errors.RateLimited, 429),
     (errors.InvalidName, 400),
     (errors.InvalidMessage, 400),
     (errors.InvalidRequest, 400),
