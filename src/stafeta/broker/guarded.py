@@ -3,8 +3,8 @@
 1. Names of clients, producers and sessions are the user's own: the broker keeps them with `users/<user>/` before them.
    So nobody can say another's, and whose one is outlives a restart.
 2. A topic is checked whenever it is published to, subscribed to, read, listed, counted, acknowledged or administered. A
-   subscription's filter is cut down where its cursors are made (`Subscription.permits`): what a consumer hands out is
-   not checked again, and costs nothing.
+   subscription's filter is cut down where its cursors are made (`Subscription.permits`); of what a consumer hands out
+   each batch is looked at again, and no message.
 3. Whether a topic exists is said only to those who may do something with it.
 """
 
