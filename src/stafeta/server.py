@@ -36,9 +36,11 @@ from stafeta.security.audit import TOPIC as AUDIT_TOPIC
 from stafeta.security.audit import Audit
 from stafeta.security.security import used_path
 from stafeta.store.sqlite import SqliteStore
+from stafeta.systemd import Service
 
 if TYPE_CHECKING:
     from stafeta.doors.devices.sockets import Bound
+    from stafeta.doors.figures import MeasuredDoor
     from stafeta.doors.flight.server import FlightDoor
 
 log = logging.getLogger("stafeta.server")
@@ -107,7 +109,15 @@ async def _serve(
             _save_token_use(loop, security)
         security.start()
         certificates = _certificates(config)
-        loop.add_signal_handler(signal.SIGHUP, _reload, broker, reload, config.security.users, certificates)
+        service = Service()
+        closing.callback(service.stop_watching)
+
+        def read_again() -> None:
+            service.reloading()
+            _reload(broker, reload, config.security.users, certificates)
+            service.ready(_status(broker))
+
+        loop.add_signal_handler(signal.SIGHUP, read_again)
         log.info(
             "opened %s",
             config.data,
@@ -116,10 +126,17 @@ async def _serve(
         _settle_garbage(loop)
         flight = await _open_doors(config, broker, certificates, closing, observer, bound)
         broker.start_collection(config.store.sweep)
+        service.ready(_status(broker))
+        service.watch(broker.ping)
         await stopping.wait()
+        service.stopping()
         log.info("stopping")
     log.info("stopped")
     return flight is not None and flight.cut_off
+
+
+def _status(broker: Broker) -> str:
+    return f"open, with {len(broker.topics)} topics and {len(broker.clients)} clients"
 
 
 async def _open_doors(
@@ -131,6 +148,7 @@ async def _open_doors(
     bound: "Sequence[Bound]",
 ) -> "FlightDoor | None":
     connections = _connections(config)
+    doors: list[MeasuredDoor] = []
     if config.zeromq.listen:
         options = config.zeromq
         door = ZeroMQDoor(
@@ -144,6 +162,7 @@ async def _open_doors(
             keys=read_pair(options.curve_key) if options.curve_key else None,
         )
         closing.push_async_callback(door.close)
+        doors.append(door)
         for address in config.addresses(options.listen):
             door.listen(address.host, address.port)
         door.start()
@@ -160,6 +179,7 @@ async def _open_doors(
             guard=_guard(config),
         )
         closing.push_async_callback(devices.close)
+        doors.append(devices)
         for address, sockets in zip_longest(config.addresses(config.devices.listen), bound):
             await devices.listen(address.host, address.port, sockets)
     if config.frames.listen:
@@ -171,10 +191,11 @@ async def _open_doors(
             certificates=certificates.get("frames"),
         )
         closing.push_async_callback(frames.close)
+        doors.append(frames)
         for address in config.addresses(config.frames.listen):
             await frames.listen(address.host, address.port)
     if config.http.listen:
-        await _open_http(config, broker, certificates, closing, connections)
+        await _open_http(config, broker, certificates, closing, connections, doors)
     if not config.flight.listen:
         return None
     from stafeta.doors.flight.server import FlightDoor  # takes its time, which a devices server need not
@@ -186,6 +207,7 @@ async def _open_doors(
         certificates=certificates.get("flight"),
     )
     closing.push_async_callback(flight.close)
+    doors.append(flight)
     for address in config.addresses(config.flight.listen):
         await flight.listen(address.host, address.port)
     return flight
@@ -197,10 +219,16 @@ async def _open_http(
     certificates: dict[str, Certificates],
     closing: contextlib.AsyncExitStack,
     connections: int,
+    doors: "list[MeasuredDoor]",
 ) -> None:
+    """With what is told of all doors, also of those that are opened later."""
     from stafeta.doors.http.server import HttpDoor  # the same
+    from stafeta.metrics import Metrics
 
     options = config.http
+    metrics = Metrics(broker, doors)
+    closing.callback(metrics.close)
+    metrics.start()
     http = HttpDoor(
         broker,
         buffer=options.buffer,
@@ -210,8 +238,10 @@ async def _open_http(
         hosts=(*options.hosts, *(address.host for address in config.addresses(options.listen))),
         session=options.session,
         certificates=certificates.get("http"),
+        metrics=metrics,
     )
     closing.push_async_callback(http.close)
+    doors.append(http)
     for address in config.addresses(options.listen):
         await http.listen(address.host, address.port)
 

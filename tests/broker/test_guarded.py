@@ -68,6 +68,7 @@ Doing = Callable[[GuardedBroker, Any], object]
 BATCH = RowBatch("a/t", 0, [(0, 0, "", "", 3, None, b"x")])
 # Each done by somebody who may do nothing, on a topic and a subscription that another has.
 REFUSED: dict[str, Doing] = {
+    "check_sees_all": lambda v, s: v.check_sees_all(),
     "publish": lambda v, s: v.publish("a/t", b"x"),
     "publish_once": lambda v, s: v.publish_once("a/t", b"x", "p", 1),
     "publish_sequence": lambda v, s: v.publish_sequence("a/t", [b"x"], "p", 1),

@@ -18,8 +18,10 @@ from stafeta.broker.clock import TurnClock
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop, Pending, Share
 from stafeta.broker.consumer import Consumer
+from stafeta.broker.counts import Counts
 from stafeta.broker.gate import Verbs
 from stafeta.broker.guarded import GuardedBroker
+from stafeta.broker.lag import Lag, LagSampler
 from stafeta.broker.log import Log
 from stafeta.broker.producer import decode
 from stafeta.broker.producers import Producers
@@ -36,7 +38,7 @@ from stafeta.message import Batch
 from stafeta.names import client_of, owner_of
 from stafeta.security import ANYONE, Principal, Security
 from stafeta.security.rules import SUBSCRIBE
-from stafeta.store.port import Group, Promotion, Snapshot, Store
+from stafeta.store.port import Group, Promotion, Snapshot, Store, Usage
 
 log = logging.getLogger("stafeta.broker")
 
@@ -57,7 +59,8 @@ class Broker:
         self._store = store
         self.security = security
         self.user_topics = UserTopics()
-        self.commits = CommitLoop(store, self._committed)
+        self.totals = Counts()
+        self.commits = CommitLoop(store, self.totals, self._committed)
         self.collector = Collector(self, store)
         self.registry = Registry(self.commits, self.collector, limits, retention)
         self.log = Log(store, tail)
@@ -65,6 +68,7 @@ class Broker:
         self.producers = Producers(self.commits, self.registry)
         self.staging = Staging(self)
         self.sessions = Sessions()
+        self.lag_sampler = LagSampler(self, store)
         self.runs = Runs((), 1)
         self.started = time.monotonic()
         self.began = 1  # the position at which this run began
@@ -89,7 +93,7 @@ class Broker:
         self.start_collection = self.collector.start
 
         # Publishing
-        publisher = Publisher(self.commits, registry, self.producers, self.clock)
+        publisher = Publisher(self.commits, registry, self.producers, self.clock, self.totals)
         self.publish = publisher.publish
         self.publish_all = publisher.publish_all
         self.publish_own = publisher.publish_own
@@ -132,7 +136,7 @@ class Broker:
         self.unwatch = registry.unwatch
 
         # Reading
-        reader = LogReader(self.log, self._store)
+        reader = LogReader(self.log, self._store, self.totals)
         self.fetch = reader.fetch
         self.has_pending = reader.has_pending
         self.unacknowledged = reader.unacknowledged
@@ -200,6 +204,8 @@ class Broker:
     def check_alive(self) -> None:
         """As that of who is checked: everybody may come in."""
 
+    def check_sees_all(self) -> None: ...
+
     def may_publish(self, name: str) -> bool:
         return True
 
@@ -219,6 +225,7 @@ class Broker:
             return
         self.registry.closed = True
         await self.collector.stop()
+        await self.lag_sampler.stop()
         self.commits.checkpoint_wanted = True
         commit = self.commit()
         await asyncio.wait([commit])
@@ -291,6 +298,22 @@ class Broker:
 
     def stats(self) -> dict[str, object]:
         return overview.stats(self)._asdict()
+
+    def figures(self) -> overview.Figures:
+        """What it has done and has, at no cost."""
+        return overview.figures(self, self._store)
+
+    async def lag(self) -> Lag:
+        """How far durable subscriptions are behind: as of now, or of a few seconds ago where they are many."""
+        return await self.lag_sampler.lag()
+
+    async def usage(self) -> Usage:
+        """How much room the store takes, and how much is left."""
+        return await self._store.usage()
+
+    async def ping(self) -> None:
+        """Returns once the store has done what was asked of it before: never, while it hangs."""
+        await self._store.ping()
 
     async def client_lines(self, after: str, limit: int) -> list[overview.ClientLine]:
         return await overview.clients(self, after, limit)

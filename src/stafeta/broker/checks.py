@@ -12,7 +12,7 @@ from stafeta.errors import InvalidClient, LimitReached, NotPermitted
 from stafeta.names import USERS_PREFIX, check_filter, client_of, owned
 from stafeta.security import Principal
 from stafeta.security.permissions import BROKER, Permissions
-from stafeta.security.rules import ADMINISTER, PUBLISH, SUBSCRIBE
+from stafeta.security.rules import ADMINISTER, LIST, PUBLISH, SUBSCRIBE
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
@@ -97,6 +97,14 @@ class Checked:
 
     def _administers(self) -> bool:
         return bool(self._may().on(BROKER) & ADMINISTER)
+
+    def check_sees_all(self) -> None:
+        """Refuses who neither administers the broker nor may list every topic."""
+        if not self._administers():
+            try:
+                self._may().check_filter(LIST, "#", self.principal.client, whole=True)
+            except NotPermitted:
+                raise self._refused(self._permissions, ADMINISTER, BROKER) from None
 
     def check_alive(self) -> None:
         """Raises `NotAuthenticated` where the principal would not be let in any more."""

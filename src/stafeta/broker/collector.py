@@ -116,4 +116,5 @@ class Collector:
 
         pending.undo.append(undo)
         pending.topics.add(topic)
+        pending.collected += first - before
         topic.first = first

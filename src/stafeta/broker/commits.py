@@ -16,8 +16,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from time import perf_counter
 from typing import NamedTuple, TypeVar
 
+from stafeta.broker.counts import Counts
 from stafeta.broker.cursor import Cursor, Move
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StafetaError, StoreError
@@ -62,6 +64,8 @@ class Pending:
         self.undo: list[Callable[[], object]] = []
         self.again: list[Callable[[], None]] = []  # what is done again where it could not be stored
         self.size = 0
+        self.acknowledged = 0  # messages, by durable subscriptions
+        self.collected = 0  # messages
         self.asked = False  # someone waits for it, even if it is empty
         self.sealed: list[Callable[[], None]] = []  # called when it grows no more, and the next one does
         self.answers: list[Callable[[StafetaError | None], object]] = []
@@ -103,7 +107,10 @@ class Pending:
         if changed is None:
             changed = self.cursors[subscription, topic] = ChangedCursor(cursor, {}, whole=False)
         ranges = changed.ranges
+        self.acknowledged += cursor.floor - moves[0].floor
         for _, dropped, added in moves:
+            if dropped or added:
+                self.acknowledged += _messages(added) - _messages(dropped)
             gone, come = set(dropped).difference(added), set(added).difference(dropped)
             ranges.update(dict.fromkeys([start for start, _ in gone]))
             ranges.update(come)
@@ -181,9 +188,11 @@ class Share:
 class CommitLoop:
     """`committed` is called with each group that has become durable, before its future resolves."""
 
-    def __init__(self, store: Store, committed: Callable[[Pending, Group], None]) -> None:
+    def __init__(self, store: Store, counts: Counts, committed: Callable[[Pending, Group], None]) -> None:
         self._store = store
+        self._counts = counts
         self._committed = committed
+        self._began = 0.0  # when the group was given to the store that is being written
         self._loop = asyncio.get_running_loop()
         self._running = False  # a group is being written, or is about to be
         self._writing: asyncio.Future[None] | None = None
@@ -272,6 +281,7 @@ class CommitLoop:
         if group.empty:
             self._stored(current, group, forgotten)
             return None
+        self._began = perf_counter()
         try:
             writing = asyncio.ensure_future(self._store.commit(group))
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
@@ -291,10 +301,19 @@ class CommitLoop:
             return
         error = written.exception()
         if error is None:
+            self._count(current, group)
             self._stored(current, group, forgotten)
         else:
             self._fail(current, error)
         self._write_next()
+
+    def _count(self, current: Pending, group: Group) -> None:
+        counts = self._counts
+        counts.commit_seconds.add(perf_counter() - self._began)
+        counts.commit_messages.add(group.position - self._durable)
+        counts.commit_bytes += current.size
+        counts.acknowledged += current.acknowledged
+        counts.collected += current.collected
 
     def _stored(self, current: Pending, group: Group, forgotten: frozenset[tuple[Topic, str]]) -> None:
         self._durable = group.position
@@ -347,6 +366,7 @@ class CommitLoop:
 
     def _fail(self, current: Pending, error: BaseException) -> None:
         self.failures += 1
+        self._counts.failed_commits += 1
         self._failed = self._loop.time()
         if self.failures == 1:  # a full disk may fail a thousand times a second
             log.error("messages are refused: %s", error)
@@ -372,3 +392,7 @@ class CommitLoop:
         for one in again:
             one()
         self.commit()
+
+
+def _messages(spans: Sequence[tuple[int, int]]) -> int:
+    return sum([stop - start for start, stop in spans])

@@ -345,10 +345,21 @@ class Consumer:
 
     def _handed_out(self, topic: Topic, start: int, stop: int, batches: list[Batch]) -> list[Batch]:
         # What was asked for and not found has been collected, and nobody waits for it.
+        if batches:
+            self._count(topic, batches)
         sent = self._sent[topic] = batches[-1].end if batches else max(start, stop)
         if sent >= topic.visible and topic not in self._ahead:
             self._ready.pop(topic, None)
         return batches
+
+    def _count(self, topic: Topic, batches: list[Batch]) -> None:
+        counts = self._broker.totals
+        for batch in batches:
+            counts.delivered += batch.count
+        if self.durable:
+            cursors = [one.cursors[topic] for one in self._covering(topic) if one.durable]
+            again = [cursor.hand_out(batches[0].base, batches[-1].end) for cursor in cursors]
+            counts.redelivered += max(again, default=0)
 
     def _in_turn(self, limit: int) -> list[Batch]:
         """Of what was read ahead all that comes before anything still to be read: positions below the limit."""

@@ -26,10 +26,13 @@ class Cursor:
     cost nothing once the gap before them closes. An acknowledgement is found by bisection.
     """
 
-    __slots__ = ("_starts", "_stops", "floor")
+    __slots__ = ("_starts", "_stops", "floor", "handed_out")
 
     def __init__(self, floor: int, above: Sequence[Span] = ()) -> None:
         self.floor = floor
+        self.handed_out = (
+            0  # offsets below were handed out since the start of the broker, where they are not done
+        )
         # Most cursors have none, and there are many cursors.
         self._starts: list[int] | None = [start for start, _ in above] if above else None
         self._stops: list[int] | None = [stop for _, stop in above] if above else None
@@ -43,6 +46,14 @@ class Cursor:
     def gaps(self) -> int:
         """How many ranges are done above the floor."""
         return 0 if self._starts is None else len(self._starts)
+
+    def done_from(self, offset: int) -> int:
+        """How many messages from this offset on are done, which is above the floor and in no range's middle."""
+        starts, stops = self._starts, self._stops
+        if starts is None or stops is None:
+            return 0
+        at = bisect_left(starts, offset)
+        return sum(stops[at:]) - sum(starts[at:])
 
     def ack(self, spans: Sequence[Span]) -> list[Move]:
         """Mark these done, which are in ascending order. Returns what that changed, where it was news."""
@@ -97,6 +108,13 @@ class Cursor:
         first = bisect_left(self._starts or [], edge)
         self._replace(first, first + len(move.added), move.dropped)
         self.floor = move.floor
+
+    def hand_out(self, start: int, stop: int) -> int:
+        """These are handed out; returns how many of them not for the first time since the start of the broker."""
+        before = self.handed_out
+        if stop > before:
+            self.handed_out = stop
+        return min(stop, before) - start if before > start else 0
 
     def next_pending(self, start: int, stop: int) -> Span | None:
         """The first range from `start` up to `stop` that is not done."""

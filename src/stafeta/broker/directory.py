@@ -188,6 +188,7 @@ class Directory:
             self.collector.dirty.add(topic)
 
         pending.undo.append(undo)
+        pending.collected += topic.next - first
         topic.exists = False
         topic.first = topic.next
         self._removed[topic] = None

@@ -21,7 +21,7 @@ class Log:
         self.visible_position = 1  # that of the first message that is not durable yet
         self._store = store
         self._limit = tail
-        self._size = 0
+        self.size = 0  # bytes of what is in memory
         # What is in memory, the oldest commit first, and its cost.
         self._groups: deque[tuple[list[tuple[Topic, Batch]], int]] = deque()
 
@@ -44,10 +44,10 @@ class Log:
         if not group:
             return
         self._groups.append((group, cost))
-        self._size += cost
-        while self._size > self._limit:
+        self.size += cost
+        while self.size > self._limit:
             oldest, cost = self._groups.popleft()
-            self._size -= cost
+            self.size -= cost
             for topic, batch in oldest:
                 if topic.tail and topic.tail[0] is batch:
                     del topic.tail[0]

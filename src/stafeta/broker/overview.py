@@ -4,11 +4,13 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from heapq import nlargest
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
+from stafeta.broker.counts import Counts
 from stafeta.broker.portions import PORTION, in_portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StoreDamaged
@@ -16,6 +18,8 @@ from stafeta.message import TIME
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
+    from stafeta.histogram import Histogram
+    from stafeta.store.port import Store
 
 LOOKS = 5000  # into the log, for one list
 
@@ -28,6 +32,19 @@ class Stats(NamedTuple):
     position: int  # that of the next message
     pending: int  # bytes that are not on disk yet
     uptime: float  # seconds
+
+
+class Figures(NamedTuple):
+    """What is known at once, for those who watch the broker."""
+
+    stats: Stats
+    totals: Counts
+    sync_seconds: "Histogram"
+    sessions: int  # clients that are connected by their names
+    producers: int  # that are remembered, once for each topic
+    tail: int  # bytes of messages that are in memory
+    refusing: bool  # the last commits have failed
+    held: bool  # nothing is collected: something is damaged, and it is not known who waits for what
 
 
 class ClientLine(NamedTuple):
@@ -56,6 +73,22 @@ def stats(broker: "Broker") -> Stats:
         broker.visible_position,
         broker.commits.size,
         round(time.monotonic() - broker.started, 3),
+    )
+
+
+def figures(broker: "Broker", store: "Store") -> Figures:
+    totals = broker.totals
+    return Figures(
+        stats(broker),
+        replace(
+            totals, commit_messages=totals.commit_messages.copy(), commit_seconds=totals.commit_seconds.copy()
+        ),
+        store.sync_seconds.copy(),
+        len(broker.sessions),
+        broker.registry.producers,
+        broker.log.size,
+        broker.commits.failures > 0,
+        broker.collector.held,
     )
 
 

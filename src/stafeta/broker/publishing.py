@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from stafeta.broker.clock import TurnClock
 from stafeta.broker.commits import CommitLoop
+from stafeta.broker.counts import Counts
 from stafeta.broker.producer import CounterProducer, repeated_of
 from stafeta.broker.producers import Producers
 from stafeta.broker.registry import Registry
@@ -19,9 +20,15 @@ if TYPE_CHECKING:
 
 class Publisher:
     def __init__(
-        self, commits: CommitLoop, registry: Registry, producers: Producers, clock: TurnClock
+        self,
+        commits: CommitLoop,
+        registry: Registry,
+        producers: Producers,
+        clock: TurnClock,
+        counts: Counts,
     ) -> None:
         self._commits = commits
+        self._counts = counts
         self._registry = registry
         self._topics = registry.topics
         self._producers = producers
@@ -123,6 +130,7 @@ class Publisher:
         state = producers.dedup_window(topic, producer)
         known = None if state is None else state.stored_at(counter, payload)
         if known is not None:
+            self._counts.duplicates += 1
             return known
         producers.check(state, producer)
         offset = self.publish(name, payload, kind, source, producer, counter)
@@ -152,6 +160,7 @@ class Publisher:
         state = producers.sequence(topic, producer)
         known = repeated_of(producers.last_sequence(topic, state, sequence), sequence, len(payloads))
         self.check_lengths(payloads)
+        self._counts.duplicates += known
         if known < len(payloads):
             producers.check(state, producer)
             offset = topic.next
@@ -181,6 +190,7 @@ class Publisher:
         state = producers.sequence(topic, producer)
         last = producers.last_sequence(topic, state, sequence or 0)
         known = 0 if sequence is None else repeated_of(last, sequence, batch.count)
+        self._counts.duplicates += known
         if known == batch.count:
             return None if state is None or sequence is None else state.offset_of(sequence)
         if sequence is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
+from stafeta.broker.counts import Counts
 from stafeta.broker.cursor import Cursor
 from stafeta.broker.log import Log, in_order
 from stafeta.broker.portions import in_portions
@@ -18,8 +19,9 @@ MANY = 1000  # messages that are put in order at once
 
 
 class LogReader:
-    def __init__(self, log: Log, store: Store) -> None:
+    def __init__(self, log: Log, store: Store, counts: Counts) -> None:
         self._log = log
+        self._counts = counts
         self._store = store
 
     # --- for a subscription
@@ -47,7 +49,10 @@ class LogReader:
         share = size if len(ends) <= 1 else max(size // len(ends), FEW)
         found: list[tuple[list[Batch], bool]] = []
         damaged: StoreDamaged | None = None
+        cursors: dict[str, Cursor] = {}  # of a durable subscription
         for topic, cursor, visible in ends:
+            if subscription.durable:
+                cursors[topic.name] = cursor
             try:
                 found.append(await self._pending(topic, cursor, visible, share))
             except StoreDamaged as error:
@@ -61,7 +66,15 @@ class LogReader:
             batches = in_order(found, size, limit)
         if damaged is not None and not batches:
             raise damaged  # else what is whole comes first
+        self._count(batches, cursors)
         return batches
+
+    def _count(self, batches: list[Batch], cursors: dict[str, Cursor]) -> None:
+        counts = self._counts
+        for batch in batches:
+            counts.delivered += batch.count
+            if (cursor := cursors.get(batch.topic)) is not None:
+                counts.redelivered += cursor.hand_out(batch.base, batch.end)
 
     async def _pending(
         self, topic: Topic, cursor: Cursor, visible: int, size: int

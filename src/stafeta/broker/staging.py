@@ -121,6 +121,7 @@ class Staging:
         if sequence is not None:
             known = self._rows[producer, counter][part, topic]
             repeated = repeated_of(known, sequence, batch.count)
+            self._broker.totals.duplicates += repeated
             batch = batch.cut(batch.base + repeated, batch.end)
         for piece in batch.parts(PIECE):
             self._put_aside(staged, producer, counter, part, topic, piece)
@@ -145,6 +146,7 @@ class Staging:
             rows = sum(batch.count for batch in batches)
             repeated = repeated_of(self._rows[producer, counter][part, None], sequence, rows)
             if repeated == rows:
+                self._broker.totals.duplicates += rows
                 return self._broker.commit()
             if repeated:
                 raise InvalidRequest(

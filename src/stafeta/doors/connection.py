@@ -5,11 +5,13 @@ import contextlib
 import logging
 import socket
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, cast
 
 from stafeta import addresses
 from stafeta.doors.delivery import Dispatcher, Encoder, PushSession
-from stafeta.doors.tls import certified_name
+from stafeta.doors.figures import DoorFigures
+from stafeta.doors.tls import Certificates, certified_name
 from stafeta.errors import NotAuthenticated
 from stafeta.logs import fields
 
@@ -43,6 +45,8 @@ class Connections:
         self.peer_timeout = peer_timeout
         self.log = log
         self.all: dict[PushedConnection, None] = {}
+        self.accepted = 0
+        self.rejected: Counter[str] = Counter()  # by reason: those that were refused, or ended
         self._by_host: Counter[str] = Counter()
         self._refused: dict[str, float] = {}  # when the log said why some are refused or ended
         self._full = False
@@ -66,6 +70,7 @@ class Connections:
         self._by_host[connection.host] += 1
         most = self.broker.limits.max_address_connections
         if self._by_host[connection.host] > most:
+            self.rejected["address_limit"] += 1
             self._say(
                 "connections are refused: there are as many from their address as limits.max_address_connections "
                 "allows",
@@ -75,7 +80,9 @@ class Connections:
         if len(self.all) <= self.limit:
             self._full = False
             self._silent[connection] = self._loop.time()
+            self.accepted += 1
             return True
+        self.rejected["connection_limit"] += 1
         if not self._full:  # once for all that come while it is so
             self._full = True
             self.log.warning(
@@ -110,6 +117,7 @@ class Connections:
         for connection, since in list(self._silent.items()):
             if now - since < limits.identify_timeout:
                 break  # those behind it came later
+            self.rejected["identify_timeout"] += 1
             self._say(
                 "connections are closed that said nothing within limits.identify_timeout",
                 peer=connection.peer,
@@ -119,6 +127,7 @@ class Connections:
         if now - self._swept >= limits.idle_timeout:
             self._swept = now
             for connection in [one for one in self._idle if not one.spoken and one.session is None]:
+                self.rejected["idle_timeout"] += 1
                 self._say(
                     "connections are closed that were silent for limits.idle_timeout", peer=connection.peer
                 )
@@ -132,6 +141,14 @@ class Connections:
         limits = self.broker.limits
         wait = min(SWEEP, limits.identify_timeout, limits.idle_timeout)
         self._timer = self._loop.call_later(wait, self._sweep)
+
+    def figures(
+        self, certificates: Certificates | None, dropped: Mapping[str, int] | None = None
+    ) -> DoorFigures:
+        """`certificates` are those of the door, whose handshakes fail before anything else can."""
+        rejected = self.rejected + Counter({} if certificates is None else certificates.rejected)
+        rejected["lagging"] += self.dispatcher.lagging
+        return DoorFigures(self.door, len(self.all), self.accepted, rejected, dropped or {})
 
     async def close(self) -> None:
         """Let them take what is on its way, and let them go."""
@@ -185,6 +202,7 @@ class PushedConnection(asyncio.Protocol):
             if self._verbs is not None:
                 self._verbs.check_alive()
         except NotAuthenticated as error:
+            self._connections.rejected["authentication"] += 1
             self._connections.log.warning("a connection is closed: %s", error, extra=fields(peer=self.peer))
             self.transport.abort()
 

@@ -100,6 +100,7 @@ class Dispatcher:
         self.broker = broker
         self.buffer = buffer
         self.loop = asyncio.get_running_loop()
+        self.lagging = 0  # connections that were ended since they did not keep up
         self._waiting: deque[PushSession] = deque()
         self._unsettled: dict[PushSession, None] = {}
 
@@ -320,6 +321,7 @@ class PushSession:
     def _end(self, error: Lagging) -> None:
         """Tell a connection that lags, with a last message, and close it."""
         self._closed = True
+        self._dispatcher.lagging += 1
         log.warning("%s It is disconnected.", error)
         self._dispatcher.loop.call_later(NOTICE, self._transport.abort)
         self._notify(LAGGING, error)

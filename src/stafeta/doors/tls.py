@@ -12,6 +12,7 @@
 import asyncio
 import logging
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -72,6 +73,7 @@ class Certificates:
         self.context = files.context()
         self.handshake_timeout = handshake_timeout
         self.log = SeldomLog(log)
+        self.rejected: Counter[str] = Counter()  # connections, by reason
         self.on_reload: Callable[[], None] = lambda: None
 
     def reload(self, files: TlsFiles) -> None:
@@ -175,6 +177,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         return True
 
     def _late(self) -> None:
+        self._certificates.rejected["handshake_timeout"] += 1
         self._certificates.log.warning(
             "connections are closed that have not agreed on TLS within limits.handshake_timeout",
             peer=self._peer,
@@ -182,6 +185,7 @@ class TlsLayer(asyncio.Protocol, asyncio.Transport):
         self.abort()
 
     def _refuse(self, error: ssl.SSLError) -> None:
+        self._certificates.rejected["tls"] += 1
         self._certificates.log.warning(_reason(error), peer=self._peer)
         self._no_timer()
         self._closing = True

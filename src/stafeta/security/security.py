@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -47,6 +48,8 @@ class Security:
         self._used_path = used
         self._used: dict[str, float] = {}  # when tokens were used last
         self._used_saved: dict[str, float] = {}
+        self.failures: Counter[str] = Counter()  # of those who wanted to come in, by door
+        self.refusals: Counter[str] = Counter()  # of what somebody wanted to do, by door
         self.observer: Callable[..., None] = lambda event, **details: None
         self._take(users)
 
@@ -235,10 +238,12 @@ class Security:
         return principal
 
     def _refused(self, door: str, address: str, error: NotAuthenticated, user: str = "") -> None:
+        self.failures[door] += 1
         self.observer("refused login", user=user, door=door, address=address, why=str(error))
 
     def observe_refusal(self, principal: Principal, operation: int, name: str, count: int = 1) -> None:
         """Somebody was told that he may not."""
+        self.refusals[principal.door] += count
         self.observer(
             "refused",
             user=principal.user,

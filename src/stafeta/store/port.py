@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from stafeta.histogram import Histogram
 from stafeta.message import Batch
 
 
@@ -193,7 +194,18 @@ class Snapshot:
     lost_positions: int = 0  # so many at most are not known to be taken
 
 
+class Usage(NamedTuple):
+    """Bytes on the disk."""
+
+    database: int
+    wal: int  # the database's write-ahead log
+    segments: int
+    free: int  # for whoever runs the broker
+
+
 class Store(Protocol):
+    sync_seconds: Histogram  # how long commits waited for the disk
+
     @property
     def checkpoint_due(self) -> bool:
         """True when the next group should carry the producers' states."""
@@ -223,5 +235,11 @@ class Store(Protocol):
 
     async def sweep(self) -> bool:
         """Free some of the space of released messages; true where more is left to free."""
+
+    async def usage(self) -> Usage:
+        """How much room it takes, and how much is left."""
+
+    async def ping(self) -> None:
+        """Returns once whoever writes has done what was asked of him before: never, while he hangs."""
 
     async def close(self) -> None: ...

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
 from stafeta.errors import StoreConflict
+from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.port import (
     Append,
@@ -16,6 +17,7 @@ from stafeta.store.port import (
     StagedRecord,
     SubscriptionRecord,
     TopicRecord,
+    Usage,
 )
 
 _K = TypeVar("_K")
@@ -25,6 +27,7 @@ _V = TypeVar("_V")
 class MemoryStore:
     def __init__(self, *, checkpoint_rows: int = 1000) -> None:
         self._checkpoint_rows = checkpoint_rows
+        self.sync_seconds = Histogram(SECONDS)
         self._topics: dict[int, TopicRecord] = {}
         self._log: dict[int, list[RowBatch]] = {}
         self._ends: dict[int, int] = {}
@@ -186,6 +189,12 @@ class MemoryStore:
             if topic.id in self._log:
                 self._log[topic.id] = [batch for batch in self._log[topic.id] if batch.end > topic.first]
         return False
+
+    async def usage(self) -> Usage:
+        return Usage(0, 0, 0, 0)
+
+    async def ping(self) -> None:
+        pass
 
     async def close(self) -> None:
         pass

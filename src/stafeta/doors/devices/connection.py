@@ -36,6 +36,7 @@ class Connection(PushedConnection):
             commands = self._commands.take(data)
         except InvalidCommand as error:
             self._carry_out(error.before)
+            self._connections.rejected["invalid"] += 1
             self._refuse("the connection is closed: %s", error)
             self.transport.abort()
             return
@@ -49,9 +50,11 @@ class Connection(PushedConnection):
             try:
                 self._do(command)
             except NotAuthenticated as error:
+                self._connections.rejected["authentication"] += 1
                 self._refuse("the connection is closed: %s", error)
                 self.transport.abort()
             except AlreadyConnected:
+                self._connections.rejected["already_connected"] += 1
                 self._door.observer(f"Client {self._id} already connected.")
                 self._id = ""
                 self.transport.close()
@@ -84,6 +87,7 @@ class Connection(PushedConnection):
 
     def _stored(self, commit: "asyncio.Future[None]") -> None:
         if commit.exception() is not None and not self.transport.is_closing():
+            self._connections.rejected["not_stored"] += 1
             self._refuse("the connection is closed, its commands could not be stored: %s", commit.exception())
             self.transport.abort()
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from stafeta.addresses import Address
@@ -24,6 +24,7 @@ from stafeta.doors.devices.codec import (
 from stafeta.doors.devices.connection import Connection
 from stafeta.doors.devices.receiver import Guard, Received, Receiver
 from stafeta.doors.devices.sockets import BACKLOG, Bound, bind
+from stafeta.doors.figures import DoorFigures
 from stafeta.doors.tls import Certificates, layered
 from stafeta.errors import NotAuthenticated
 from stafeta.logs import announce, fields
@@ -103,6 +104,9 @@ class DevicesDoor:
         receiver.start()
         announce(log, f"listening on {Address(host, port)}")
         return host, port
+
+    def figures(self) -> DoorFigures:
+        return self.connections.figures(self._certificates, asdict(self.counts))
 
     async def close(self) -> None:
         """Publish what has come, let connections take what is on its way, and let them go."""

@@ -19,6 +19,7 @@ from stafeta import addresses
 from stafeta.addresses import EVERY, EVERY_IPV4, Address
 from stafeta.broker import DOOR_SHARE, Gate, Topic, Verbs
 from stafeta.broker.portions import in_portions
+from stafeta.doors.figures import DoorFigures
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
 from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket, credentials_of
@@ -104,6 +105,7 @@ class FlightDoor:
         broker.security.on_change(self._users_changed)
         self._counting = threading.Lock()
         self.streams = 0
+        self._accepted = self._rejected = 0  # streams
 
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Open one more address; returns it, with the port that was chosen where 0 was given."""
@@ -151,6 +153,10 @@ class FlightDoor:
                 log.error("the Flight door cannot listen on %s any more: %s", place, error)
             else:
                 self.loop.call_later(REBIND_INTERVAL, self._succeed, place, deadline)
+
+    def figures(self) -> DoorFigures:
+        rejected = {"stream_limit": self._rejected}
+        return DoorFigures("flight", self.streams, self._accepted, rejected, {})
 
     async def close(self) -> None:
         """End the calls. One that waits for a client which does not read is left behind."""
@@ -211,10 +217,12 @@ class FlightDoor:
         with self._counting:
             self.check_open()
             if self.streams >= self._max_streams:
+                self._rejected += 1
                 raise Unavailable(
                     f"There are {self.streams} streams, as many as flight.max_streams allows. Try again later."
                 )
             self.streams += 1
+            self._accepted += 1
 
     def leave(self) -> None:
         with self._counting:

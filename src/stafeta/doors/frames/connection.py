@@ -67,7 +67,7 @@ class Connection(PushedConnection):
             try:
                 _ = self.verbs
             except NotAuthenticated as error:
-                self._end("the connection is closed: %s", error)
+                self._end("the connection is closed: %s", error, "authentication")
                 return
         self._commands.add(data)
         if self._held or self.transport.is_closing():
@@ -97,7 +97,7 @@ class Connection(PushedConnection):
             try:
                 command = self._commands.next()
             except InvalidFrame as error:
-                self._end("the connection is closed: %s", error)
+                self._end("the connection is closed: %s", error, "invalid")
                 break
             if command is None:
                 break
@@ -141,15 +141,21 @@ class Connection(PushedConnection):
 
     def _stored(self, commit: "asyncio.Future[None]") -> None:
         if commit.exception() is not None:
-            self._end("the connection is closed, what it said could not be stored: %s", commit.exception())
+            self._end(
+                "the connection is closed, what it said could not be stored: %s",
+                commit.exception(),
+                "not_stored",
+            )
 
     def _skip(self, why: object) -> None:
         self._skipped += 1
+        self._door.skipped += 1
         level = logging.WARNING if self._skipped == 1 else logging.DEBUG
         log.log(level, "a command is skipped: %s", why, extra=fields(peer=self.peer))
 
-    def _end(self, sentence: str, why: object) -> None:
+    def _end(self, sentence: str, why: object, reason: str) -> None:
         if not self.transport.is_closing():
+            self._connections.rejected[reason] += 1
             log.warning(sentence, why, extra=fields(peer=self.peer))
             self._leave()
 
@@ -183,7 +189,7 @@ class Connection(PushedConnection):
             self._skip(error)
             names = []
         except NotAuthenticated as error:
-            self._end("the connection is closed: %s", error)
+            self._end("the connection is closed: %s", error, "authentication")
             return
         if self.transport.is_closing():
             return

@@ -13,6 +13,7 @@ from stafeta.broker import Gate, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.connection import Connections
 from stafeta.doors.delivery import Encoder
+from stafeta.doors.figures import DoorFigures
 from stafeta.doors.frames.connection import Connection
 from stafeta.doors.frames.deliveries import OVERHEAD, encoder
 from stafeta.doors.frames.serializers import Serializer
@@ -40,6 +41,7 @@ class FramesDoor:
         self.connections = Connections(broker, buffer, max_connections, peer_timeout, log, "frames")
         self.numbers = count(1)
         self.cut = 0  # messages that were too large for a frame
+        self.skipped = 0  # commands that could not be carried out
         self.loop = asyncio.get_running_loop()
         self._encoders: dict[tuple[int, str], Encoder] = {}
         self._servers: list[asyncio.Server] = []
@@ -64,6 +66,9 @@ class FramesDoor:
         )
         announce(log, f"listening on {Address(host, port)}")
         return host, port
+
+    def figures(self) -> DoorFigures:
+        return self.connections.figures(self._certificates, {"cut": self.cut, "skipped": self.skipped})
 
     async def close(self) -> None:
         """Let connections take what is on its way, and let them go."""

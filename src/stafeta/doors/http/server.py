@@ -20,9 +20,11 @@ from stafeta import addresses
 from stafeta.addresses import Address
 from stafeta.broker import Gate
 from stafeta.doors.connection import Connections
+from stafeta.doors.figures import DoorFigures
 from stafeta.doors.http.app import Application
 from stafeta.doors.http.connection import HttpConnection
 from stafeta.doors.http.logins import Logins
+from stafeta.doors.http.metrics import Scraper, route
 from stafeta.doors.http.publishing import Keys
 from stafeta.doors.http.streams import Streams
 from stafeta.doors.tls import Certificates, layered
@@ -50,6 +52,7 @@ class HttpDoor:
         hosts: Iterable[str] = (),
         session: float = 12 * 3600.0,
         certificates: Certificates | None = None,
+        metrics: Scraper | None = None,
     ) -> None:
         self.broker = broker
         self.loop = asyncio.get_running_loop()
@@ -69,8 +72,11 @@ class HttpDoor:
         self._certificates = certificates
         self._servers: list[asyncio.Server] = []
         self.state = ServerState()
+        application = Application(self)
+        if metrics is not None:
+            application.mount("/metrics", route(metrics))
         self.config = Config(
-            Application(self),
+            application,
             http=HttpConnection,
             ws="websockets-sansio",
             ws_max_size=MAX_COMMAND,
@@ -106,6 +112,9 @@ class HttpDoor:
         )
         announce(log, f"listening on {Address(host, port)}")
         return host, port
+
+    def figures(self) -> DoorFigures:
+        return self.connections.figures(self._certificates)
 
     async def close(self) -> None:
         """Let requests be answered, and connections take what is on its way."""

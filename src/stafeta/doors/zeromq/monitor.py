@@ -46,6 +46,8 @@ class Monitor:
         self._limit = limit
         self._seldom = SeldomLog(log)
         self._by_address = by_address  # how many may come from one address
+        self.accepted = 0
+        self.rejected: Counter[str] = Counter()  # by reason
         self._hosts: Counter[str] = Counter()
         self._loop = asyncio.get_running_loop()
         self._events = socket.get_monitor_socket(WANTED)
@@ -59,6 +61,10 @@ class Monitor:
         self._loop.remove_reader(self._events.fileno())
         self._socket.disable_monitor()
         self._events.close(0)
+
+    @property
+    def connections(self) -> int:
+        return len(self._peers)
 
     def _drain(self) -> None:
         try:
@@ -74,6 +80,7 @@ class Monitor:
             self._peers[value] = peer = _of(value, _peer) or "unknown"
             self._hosts[_host(peer)] += 1
             if self._hosts[_host(peer)] > self._by_address():
+                self.rejected["address_limit"] += 1
                 _of(value, _shut_down)
                 self._seldom.warning(
                     "connections are refused: there are as many from their address as "
@@ -81,24 +88,29 @@ class Monitor:
                     peer=peer,
                 )
             elif len(self._peers) > self._limit:
+                self.rejected["connection_limit"] += 1
                 _of(value, _shut_down)
                 self._seldom.warning(
                     "connections are refused: there are as many as limits.max_connections allows",
                     max_connections=self._limit,
                 )
             else:
+                self.accepted += 1
                 self._log.info("connected", extra=fields(peer=peer))
         elif event == zmq.EVENT_DISCONNECTED:
             self._log.info("disconnected", extra=fields(peer=self._forget(value)))
         elif event == zmq.EVENT_ACCEPT_FAILED:
+            self.rejected["system"] += 1
             self._seldom.error(
                 f"connections cannot be accepted: {os.strerror(value)}",
                 connections=len(self._peers),
             )
-        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in _MISMATCHES:
-            self._log.warning(_MISMATCHES[value])
-        elif event != zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # who has refused it has said so
-            self._log.warning(FAILED)
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            self.rejected["authentication"] += 1  # who has refused it has said so
+        else:
+            self.rejected["handshake"] += 1
+            mismatch = event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value in _MISMATCHES
+            self._log.warning(_MISMATCHES[value] if mismatch else FAILED)
 
     def _forget(self, value: int) -> str:
         peer = self._peers.pop(value, "unknown")

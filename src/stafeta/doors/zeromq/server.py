@@ -25,6 +25,7 @@ from stafeta.addresses import Address
 from stafeta.broker import DOOR_SHARE, Gate, Verbs
 from stafeta.curve import KeyPair
 from stafeta.doors.connection import KEEPALIVE, milliseconds
+from stafeta.doors.figures import DoorFigures
 from stafeta.doors.zeromq import actions
 from stafeta.doors.zeromq.codec import Dialect, LongPoll, Request
 from stafeta.doors.zeromq.curve import Curve
@@ -128,6 +129,7 @@ class ZeroMQDoor:
             else ", or the connection has a name of its own, which it may not have with CURVE"
         )
         self._invalid_senders: set[bytes] = set()  # connections that the log names for sending no requests
+        self._dropped = 0  # requests
         self._watchers = Watchers()
         self._verbs: Verbs | None = None  # everybody's, where no users are configured
         self._keys_of: dict[bytes, str] = {}  # public ones, by connection, with CURVE
@@ -157,6 +159,12 @@ class ZeroMQDoor:
         self._loop.add_reader(self._socket.fileno(), self._drain)
         self._monitor.start()
         self._drain()
+
+    def figures(self) -> DoorFigures:
+        monitor = self._monitor
+        return DoorFigures(
+            "zeromq", monitor.connections, monitor.accepted, monitor.rejected, {"requests": self._dropped}
+        )
 
     async def close(self) -> None:
         """Answer what was taken, then let everybody go."""
@@ -241,6 +249,7 @@ class ZeroMQDoor:
         return delimiter.bytes
 
     def _skip(self, why: str, connection: bytes) -> None:
+        self._dropped += 1
         while _get(self._socket, RCVMORE):
             self._socket.recv(NOBLOCK)
         if connection in self._invalid_senders:
@@ -366,12 +375,14 @@ class ZeroMQDoor:
             self._queued += len(body)
         elif waiting.size <= self._max_backlog:
             waiting.add(body)
-        elif not waiting.warned:
-            waiting.warned = True
-            log.warning(
-                "requests are dropped: the connection sends more than it reads of replies",
-                extra=fields(peer=self._sources.get(connection), max_backlog=self._max_backlog),
-            )
+        else:
+            self._dropped += 1
+            if not waiting.warned:
+                waiting.warned = True
+                log.warning(
+                    "requests are dropped: the connection sends more than it reads of replies",
+                    extra=fields(peer=self._sources.get(connection), max_backlog=self._max_backlog),
+                )
 
     def _resume(self, connection: bytes) -> None:
         """Take the requests that waited, up to the next one that takes time."""

@@ -10,6 +10,7 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -18,8 +19,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, TypeVar
 
+from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import Batch
-from stafeta.store.port import Group, Snapshot
+from stafeta.store.port import Group, Snapshot, Usage
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.continuity import Continuity
 from stafeta.store.sqlite.folder import (
@@ -35,7 +37,7 @@ from stafeta.store.sqlite.forgotten import Firsts
 from stafeta.store.sqlite.loading import Loading
 from stafeta.store.sqlite.reader import Reader, check_block
 from stafeta.store.sqlite.recent import RecentRuns
-from stafeta.store.sqlite.segments import WORTH, Segments
+from stafeta.store.sqlite.segments import FOLDER, WORTH, Segments
 from stafeta.store.sqlite.sweeper import Sweeper
 from stafeta.store.sqlite.task_thread import Worker
 from stafeta.store.sqlite.wal import lengthen
@@ -68,6 +70,7 @@ class SqliteStore:
         self._segments_from = segments_from
         self._recent = RecentRuns()
         self._segments: Segments | None = None
+        self.sync_seconds = Histogram(SECONDS)
         self._write_thread = Worker("store-writer")
         self._read_thread = Worker("store-reader")
         self._copy_thread = Worker("store-copier")
@@ -115,6 +118,7 @@ class SqliteStore:
         self._writer = Writer(
             writing, self._recent, self._checkpoint, names, ends, meta, self._segments, loading.forgotten
         )
+        self._writer.sync_seconds = self.sync_seconds
         self._sweeper = Sweeper(
             writing,
             self._checkpoint,
@@ -206,6 +210,22 @@ class SqliteStore:
         self._copy_if_due(WAL_COPY if more else WAL_COPY_IDLE)
         return more
 
+    # --- what it takes
+
+    async def usage(self) -> Usage:
+        return await asyncio.to_thread(self._usage)
+
+    def _usage(self) -> Usage:
+        return Usage(
+            _size(str(self._folder / DATABASE)),
+            _size(self._wal),
+            _files_in(self._folder / FOLDER),
+            shutil.disk_usage(self._folder).free,
+        )
+
+    async def ping(self) -> None:
+        await self._on(self._write_thread, lambda: None)
+
     # --- reading
 
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
@@ -222,3 +242,20 @@ class SqliteStore:
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         return await self._on(self._read_thread, partial(self._reader.horizon, topic, before, size))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _files_in(folder: Path) -> int:
+    """Bytes of all files; of those that go meanwhile none."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                total += entry.stat().st_size
+    return total

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate, groupby
 from operator import attrgetter, itemgetter
+from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
 
 from stafeta.columns import ColumnBatch, joined
 from stafeta.errors import StoreConflict, StoreDamaged
+from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.blocks import HeaderColumns, Run, checksum, encode_columns, encode_rows, make_header
 from stafeta.store.port import Append, CursorChange, Group, Promotion, StagedRecord
@@ -70,9 +72,12 @@ class Writer:
         self.last_block = meta["block"]
         self.position = meta.get("position", 1)
         self.written = 0  # bytes since it was last set to 0
+        self.sync_seconds = Histogram(SECONDS)  # of commits: writing to the disk, and waiting for it
+        self._disk_seconds = 0.0  # of the one under way
 
     def commit(self, group: Group) -> None:
         ends: Ends = {}
+        self._disk_seconds = 0.0
         if group.checkpoint and not (self._checkpoint.ready or self._checkpoint.under_way):
             self._checkpoint.begin(self.last_block)
         slice_ = 0
@@ -110,13 +115,16 @@ class Writer:
             self._checkpoint.finished()
         self._checkpoint.begin_if_due(self.last_block)
         self.written += 4096 * slice_
+        self.sync_seconds.add(self._disk_seconds)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+            began = perf_counter()
             self._connection.execute("COMMIT")
+            self._disk_seconds += perf_counter() - began
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
@@ -189,6 +197,7 @@ class Writer:
         return Made(block, count, columns, runs, BodyLocation(segment, content), body_checksum)
 
     def _insert(self, blocks: list[Made]) -> None:
+        began = perf_counter()
         bodies = iter(
             self._segments.put([made.body for made in blocks if not isinstance(made.body, BodyLocation)])
         )
@@ -200,6 +209,7 @@ class Writer:
             row = (block, header, segment, content, checksum(header, body_checksum))
             self._connection.execute(schema.ADD_BLOCK, row)
             self.written += len(content) + len(header) + 4096
+        self._disk_seconds += perf_counter() - began
 
     def _stage(self, group: Group) -> None:
         made = [_encoded(record, batch) for record, batch in group.staged]
