@@ -92,7 +92,7 @@ async function begin() {
     return;
   }
   showUser();
-  if (context.session.authenticated) context.overview.start();
+  if (context.session.authenticated) context.overview.start(context.session);
   show(false);
 }
 

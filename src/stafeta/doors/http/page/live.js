@@ -36,19 +36,30 @@ export class Stream {
     });
   }
 
-  async again() {
+  again() {
     const wait = WAITS[Math.min(this.failures, WAITS.length - 1)];
     this.failures += 1;
+    clearTimeout(this.timer);
     this.timer = setTimeout(async () => {
-      if (this.failures > 1) {
-        try {
-          await get("/api/session");
-        } catch {
-          return this.closed || this.again();
-        }
-      }
-      if (!document.hidden) this.open();
+      const refused = this.failures > 1 && (await this.refusal());
+      if (this.closed || document.hidden) return;
+      if (refused) this.handlers.error?.(refused);
+      else this.open();
     }, wait);
+  }
+
+  // An EventSource does not say why it fails. What is refused is not asked for again.
+  async refusal() {
+    const asking = new AbortController();
+    try {
+      const response = await fetch(this.address(), { signal: asking.signal });
+      if (response.status >= 400 && response.status < 500 && response.status !== 429) return await response.json();
+    } catch {
+      // the broker is away
+    } finally {
+      asking.abort();
+    }
+    return null;
   }
 
   restart() {
@@ -79,19 +90,13 @@ export class Overview {
     this.onState = onState;
   }
 
-  async start() {
-    try {
-      this.take(await get("/api/overview"));
-    } catch (problem) {
-      if (problem.status === 403) {
-        this.state = "refused"; // who may not see the whole broker sees what is his
-        this.onState(this.state);
-        this.tell();
-        return;
-      }
-      if (problem.status === 401) return;
+  start(session) {
+    if (!session.sees_all) {
+      this.state = "refused"; // who may not see the whole broker sees what is his
+      this.onState(this.state);
+      this.tell();
+      return;
     }
-    this.stream?.close();
     this.stream = new Stream(() => "/api/overview/events", {
       history: (history) => {
         this.history = history;

@@ -14,7 +14,7 @@ export function overview(context) {
   const first = beginning(context);
   const rates = ratesCard();
   const slow = slowCard();
-  const alerts = alertsCard();
+  const alerts = alertsCard(context.session.sees_all);
   const jobs = jobsCard();
   const doors = doorsCard();
   const store = storeCard();
@@ -187,7 +187,7 @@ function ownCard(context) {
 
 // --- alerts, jobs, doors, store
 
-function alertsCard() {
+function alertsCard(open) {
   const list = h("ul", { class: "alerts" });
   const none = h("p", { class: "empty" }, "No alerts in the last hour.");
   const element = card("Alerts", "span-4", none, list);
@@ -207,7 +207,7 @@ function alertsCard() {
   const seen = new Set();
   const began = Date.now() - HOUR;
   let last = "";
-  const stream = new Stream(
+  const stream = open && new Stream(
     () => `/api/events?${new URLSearchParams(last ? { filter: "alerts/#", last_id: last } : { filter: "alerts/#", time: began })}`,
     {
       message: (message, id) => {
@@ -224,12 +224,13 @@ function alertsCard() {
         known.push({ ...alert, position: message.position, at: message.time });
         timer ??= setTimeout(draw, 100);
       },
+      error: (problem) => text(none, problem.detail),
     });
   return {
     element,
     close() {
       clearTimeout(timer);
-      stream.close();
+      if (stream) stream.close();
     },
   };
 }

@@ -23,24 +23,31 @@ export function topic(context, { rest: name }) {
   let timer = null;
   let closed = false;
 
+  // A topic that is not there yet is no error.
+  async function exists() {
+    const { topics } = await get("/api/topics", { filter: name, limit: 1 });
+    return topics.length > 0;
+  }
+
   async function begin() {
     try {
+      if (!(await exists())) {
+        if (!closed) tail.start([], null);
+        return;
+      }
       const { messages, end } = await get(`${topicPath(name)}/messages`, { last: POINTS });
       if (!closed) tail.start(messages, end);
       trouble.hidden = true;
     } catch (error) {
-      if (closed) return;
-      if (error.status === 404) tail.start([], null);
-      else {
-        trouble.hidden = false;
-        trouble.textContent = error.message;
-      }
+      trouble.hidden = false;
+      trouble.textContent = error.message;
     }
   }
 
   async function look() {
     clearTimeout(timer);
     try {
+      if (!(await exists())) throw new Error("There is no such topic yet; publish the first message.");
       const info = await get(topicPath(name));
       figures.held.set(count(info.messages));
       figures.published.set(count(info.next - 1));
@@ -52,7 +59,7 @@ export function topic(context, { rest: name }) {
       trouble.textContent = `${info.skipped.length} damaged ranges are passed over.`;
     } catch (error) {
       trouble.hidden = false;
-      trouble.textContent = error.status === 404 ? "There is no such topic yet; publish the first message." : error.message;
+      trouble.textContent = error.message;
     }
     await readers.look();
     await rollups.look();
