@@ -221,7 +221,7 @@ def test_rollups_are_drawn_beside_the_values(window: Window, peer: Peer, topic: 
     ]
     publish(peer, f"rollup/1m/{topic}", *map(json.dumps, windows), kind="json")
     window.open(f"topics/{topic.replace('/', '%2F')}")
-    window.page.get_by_role("img", name="Mean, least and most").locator("canvas").wait_for()
+    window.page.get_by_role("img", name="Mean, min and max").locator("canvas").wait_for()
     assert window.page.get_by_label("Size of the windows").inner_text() == "1m"
 
 

@@ -7,8 +7,8 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14
 
 export class Plot {
   // series: [{ label, colour: "--accent", fill, width, points }], bands: [[upper, lower]] by their numbers, span: seconds
-  // that are always shown
-  constructor(parent, label, { series, bands = [], height = 180, zero = true, span = null }) {
+  // that are shown at least
+  constructor(parent, label, { series, bands = [], height = 180, zero = true, span = 1 }) {
     this.parent = parent;
     this.options = { series, bands, height, zero, span };
     this.data = [[], ...series.map(() => [])];
@@ -43,7 +43,7 @@ export class Plot {
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       padding: [8, 4, 0, 0],
       scales: {
-        x: { range: (_, low, high) => (low === null ? [0, 1] : [span ? high - span : low, Math.max(high, low + 1)]) },
+        x: { range: (_, low, high) => (low === null ? [0, 1] : [Math.min(low, high - span), Math.max(high, low + 1)]) },
         y: { range: (_, low, high) => range(low, high, zero) },
       },
       axes: [

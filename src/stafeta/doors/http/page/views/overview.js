@@ -93,7 +93,7 @@ function ratesCard() {
   element.end.append(h("span", { class: "legend" }, "in"), h("span", { class: "legend second" }, "out"));
   const plot = new Plot(place, "Messages in and out per second, over the last five minutes", {
     height: 210,
-    span: 300,
+    span: 60,
     series: [
       { label: "in", colour: "--accent", fill: "--accent-soft" },
       { label: "out", colour: "--second" },
@@ -142,7 +142,7 @@ function slowCard() {
     row.classList.toggle("is-stalled", one.stalled);
     const [state, kind] = one.stalled
       ? [one.connected ? "stalled" : "stalled, away", "bad"]
-      : [one.connected ? "catching up" : "away", one.connected ? "" : "warn"];
+      : [one.connected ? "catching up" : "behind", ""];
     text(row.tag, state);
     row.tag.className = `tag ${kind}`;
   };

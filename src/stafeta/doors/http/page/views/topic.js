@@ -132,7 +132,7 @@ function rollupsCard(name) {
   const none = h("p", { class: "empty" }, "No rollups of this topic: the job rollup makes them.");
   const sizes = h("select", { "aria-label": "Size of the windows", hidden: true, onchange: () => look() });
   const element = card("Rollups", "span-5", none, place);
-  element.end.append(h("span", { class: "legend" }, "mean"), h("span", { class: "legend third" }, "least and most"), sizes);
+  element.end.append(h("span", { class: "legend" }, "mean"), h("span", { class: "legend third" }, "min and max"), sizes);
   let plot = null;
   async function look() {
     try {
@@ -146,7 +146,7 @@ function rollupsCard(name) {
       const windows = messages.map((one) => JSON.parse(one.payload)).sort((a, b) => a.start.localeCompare(b.start));
       none.hidden = windows.length > 0;
       if (!windows.length || !element.isConnected) return;
-      plot ??= new Plot(place, "Mean, least and most of each window", {
+      plot ??= new Plot(place, "Mean, min and max of each window", {
         zero: false, height: 220,
         series: [{ label: "most", colour: "--muted", width: 0.75 }, { label: "least", colour: "--muted", width: 0.75 },
           { label: "mean", colour: "--accent", points: windows.length < 40 }],
