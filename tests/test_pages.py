@@ -31,7 +31,7 @@ NOT_RUN = {
     ("docs/sql.md", "stafeta: A column, variable"),  # test_sql.py makes the mistake
 }
 BLOCKS = {page: list(blocks(page)) for page in PAGES}
-PORTS = (5000, 8815, 9001, 12345)
+PORTS = (5000, 8080, 8815, 9001, 12345)
 
 
 def name(page: Path) -> str:

@@ -7,6 +7,7 @@ from stafeta.broker import Broker
 from stafeta.doors.devices.server import DevicesDoor
 from stafeta.doors.flight.server import FlightDoor
 from stafeta.doors.frames.server import FramesDoor
+from stafeta.doors.http.server import HttpDoor
 from stafeta.doors.zeromq.server import ZeroMQDoor
 
 TIMEOUT: Final = 7.0
@@ -43,10 +44,16 @@ async def flight(broker: Broker) -> tuple[FlightDoor, tuple[str, int]]:
     return door, await door.listen("127.0.0.1", 0)
 
 
+async def http(broker: Broker) -> tuple[HttpDoor, tuple[str, int]]:
+    door = HttpDoor(broker, buffer=1 << 16, max_connections=100, max_body=1 << 20, peer_timeout=TIMEOUT)
+    return door, await door.listen("127.0.0.1", 0)
+
+
 DOORS: Final[dict[str, Callable[[Broker], Awaitable[tuple[Any, Any]]]]] = {
     "devices": devices,
     "frames": frames,
     "zeromq": zeromq,
     "flight": flight,
+    "http": http,
 }
 """Each makes a door, and says where it listens."""

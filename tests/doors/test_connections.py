@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 import zmq
+from websockets.sync.client import connect
 
 import stafeta
 from stafeta.broker import Broker
@@ -20,6 +21,8 @@ from stafeta.doors.connection import KEEPALIVE
 from stafeta.testing.memory import MemoryStore
 from tests.doors.devices.subscribers import Publisher, Subscriber
 from tests.doors.frames.peers import Peer as Frames
+from tests.doors.http.peers import Events
+from tests.doors.http.peers import Peer as Http
 from tests.doors.opened import DOORS, TIMEOUT
 from tests.doors.zeromq.peers import Peer as ZeroMQ
 from tests.waiting import PATIENCE
@@ -39,7 +42,7 @@ def no_cycles_looked_for() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_cycles_looked_for")
-@pytest.mark.parametrize("kind", ["devices", "frames", "zeromq", "flight"])
+@pytest.mark.parametrize("kind", ["devices", "frames", "zeromq", "flight", "http"])
 def test_nothing_is_left_of_a_connection_and_no_collection_is_needed_for_it(kind: str) -> None:
     """A broker lets collections pass over what is old, so what needs one would stay for ever."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -73,7 +76,9 @@ def _alive() -> Counter[str]:
         {
             f"{kind.__module__}.{kind.__qualname__}": count
             for kind, count in kinds.items()
-            if str(kind.__module__).startswith(("stafeta.doors.", "stafeta.broker.consumer", "uvloop"))
+            if str(kind.__module__).startswith(
+                ("stafeta.doors.", "stafeta.broker.consumer", "uvloop", "uvicorn")
+            )
             and "client" not in kind.__module__
         }
     )
@@ -118,15 +123,31 @@ def _use_flight(place: tuple[str, int], count: int) -> None:
             one.unsubscribe("t", name=name)
 
 
+def _use_http(place: tuple[str, int], count: int) -> None:
+    for number in range(count):
+        with Http(place) as one:
+            one.post("/api/subscriptions", {"client": f"n{number}", "filter": "t"})
+            with Events(place, filter="t") as live, Events(place, client=f"n{number}", ack="auto") as named:
+                one.publish("t", "x")
+                assert live.texts(1) == named.texts(1) == ["x"]
+            address = f"ws://{place[0]}:{place[1]}/api/socket?filter=t"
+            with connect(address, open_timeout=PATIENCE) as socket_:
+                one.publish("t", "y")
+                assert '"y"' in str(socket_.recv(PATIENCE))
+            assert one.ask("GET", "/nothing").status == 404
+            assert one.ask("DELETE", "/api/subscriptions", client=f"n{number}", filter="t").status == 200
+
+
 _USES: dict[str, Callable[[Any, int], None]] = {
     "devices": _use_devices,
     "frames": _use_frames,
     "zeromq": _use_zeromq,
     "flight": _use_flight,
+    "http": _use_http,
 }
 
 
-@pytest.mark.parametrize("kind", ["devices", "frames", "zeromq", "flight"])
+@pytest.mark.parametrize("kind", ["devices", "frames", "zeromq", "flight", "http"])
 def test_a_peer_that_vanishes_is_noticed_whether_something_is_on_its_way_or_not(kind: str) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_look_at_sockets(kind))

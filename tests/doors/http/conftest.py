@@ -6,6 +6,7 @@ import pytest
 
 from tests.brokers import BrokerProcess
 from tests.doors.http.peers import Events, Peer, Place
+from tests.doors.zeromq.peers import Peer as ZeroMQPeer
 
 _numbers = count(1)
 
@@ -42,3 +43,11 @@ def events(place: Place) -> Iterator[Callable[..., Events]]:
     """Opens streams, and closes them in the end."""
     with ExitStack() as closing:
         yield lambda *headers, **parameters: closing.enter_context(Events(place, *headers, **parameters))
+
+
+@pytest.fixture
+def serving_zeromq(serving: BrokerProcess, topic: str) -> str:
+    """A ZeroMQ client that subscribes to the topic; its id."""
+    with ZeroMQPeer(serving.address) as zeromq:
+        assert zeromq.ask(f"SUB z{next(_numbers)}z {topic}") == "ACK"
+    return f"z{next(_numbers) - 1}z"

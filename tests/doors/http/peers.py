@@ -41,7 +41,7 @@ class Peer(Closing):
         method: str,
         path: str,
         body: object = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Any = None,
         **parameters: object,
     ) -> Answer:
         """A body that is not bytes goes as JSON; parameters that are lists are there several times."""
@@ -94,7 +94,7 @@ class Event(NamedTuple):
 class Events(Closing):
     """A stream of server-sent events."""
 
-    def __init__(self, place: Place, headers: Mapping[str, str] | None = None, **parameters: object) -> None:
+    def __init__(self, place: Place, headers: Any = None, **parameters: object) -> None:
         self._connection = http.client.HTTPConnection(*place, timeout=PATIENCE)
         self._connection.request(
             "GET", "/api/events?" + urlencode(parameters, doseq=True), headers=dict(headers or {})

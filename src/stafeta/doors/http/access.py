@@ -86,7 +86,7 @@ def known_host(header: str, names: Iterable[str]) -> bool:
     if host == "localhost" or host.endswith(".localhost") or host in names:
         return True
     try:
-        ipaddress.ip_address(host.partition("%")[0])
+        ipaddress.ip_address(host)
     except ValueError:
         return False
     return True

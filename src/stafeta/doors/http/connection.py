@@ -69,6 +69,7 @@ class HttpConnection(HttpToolsProtocol):
         self.ws_protocol_class = cast("Any", partial(SocketConnection, self.visit))
         self._cycled = False  # there was a request
         self._unused = 0  # bytes that came since the last head or part of a body
+        self._in_head = False  # one has begun
         self._deadline: asyncio.TimerHandle | None = None  # of a head that has begun
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,8 +91,18 @@ class HttpConnection(HttpToolsProtocol):
         if self._unused > MAX_HEAD and not self.transport.is_closing():
             what = "The head of a request" if self._between_requests else "What stands beside a body"
             self._refuse(431, f"{what} is too large; at most 64 KiB are allowed.")
-        elif self._unused and self._deadline is None and self._between_requests:
+        else:
+            self._expect_head()
+
+    def _expect_head(self) -> None:
+        """The rest of a head that has begun comes in time, or not at all."""
+        if self._in_head and self._deadline is None and self._between_requests:
             self._deadline = self.loop.call_later(self._door.broker.limits.identify_timeout, self._late)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing():
+            self._expect_head()  # part of the next may have come meanwhile
 
     @property
     def _between_requests(self) -> bool:
@@ -108,7 +119,12 @@ class HttpConnection(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
+        self._in_head = False
         self._unused = 0
         self._no_deadline()
         self.visit.has_spoken()
@@ -127,6 +143,10 @@ class HttpConnection(HttpToolsProtocol):
         self._unused = 0
         if self._cycled:
             super().on_message_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        del self.parser  # which knows this connection: they would keep each other
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "What came is not a request of HTTP/1.1.")

@@ -1,45 +1,29 @@
 """The OpenAPI 3.1 document of the door, as data. Tests hold requests and answers against it."""
 
 from functools import cache
-from typing import Any, Final
 
 from stafeta import __version__
 from stafeta.doors.http.codec import ARROW, DOORS, EVENTS, JSON, MAX_INT, MAX_KEY, MAX_RANGES, NDJSON
+from stafeta.doors.http.openapi_schemas import (
+    BOOL,
+    COUNT,
+    KIND,
+    MAYBE_TEXT,
+    NAME,
+    NUMBER,
+    SCHEMAS,
+    TEXT,
+    TIME,
+    Schema,
+    all_,
+    closed_,
+    list_,
+    object_,
+    ref_,
+)
 from stafeta.doors.http.problems import MEDIA_TYPE
 from stafeta.doors.http.subscriptions import MAX_WAIT
 from stafeta.doors.http.topics import MESSAGES, MOST, MOST_MESSAGES, PAGE
-from stafeta.message import Kind
-
-Schema = dict[str, Any]
-
-_TEXT: Final[Schema] = {"type": "string"}
-_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-_BOOL: Final[Schema] = {"type": "boolean"}
-_NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
-_MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
-_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
-_KIND: Final[Schema] = {"type": "string", "enum": [kind.word for kind in Kind]}
-_TIME: Final[Schema] = {"type": "string", "examples": ["2026-11-16T08:00:00Z", "1763280000000"]}
-
-
-def _object(required: str = "", **properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, "required": required.split()}
-
-
-def _closed(required: str = "", **properties: Schema) -> Schema:
-    return {**_object(required, **properties), "additionalProperties": False}
-
-
-def _all(**properties: Schema) -> Schema:
-    return _object(" ".join(properties), **properties)
-
-
-def _list(of: Schema) -> Schema:
-    return {"type": "array", "items": of}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def _query(name: str, schema: Schema, description: str, *, required: bool = False) -> Schema:
@@ -71,7 +55,7 @@ def _operation(
             },
             "default": {
                 "description": "It was refused, or failed.",
-                "content": {MEDIA_TYPE: {"schema": _ref("Problem")}},
+                "content": {MEDIA_TYPE: {"schema": ref_("Problem")}},
             },
         },
     }
@@ -89,16 +73,16 @@ def _operation(
 _LIMIT = _query(
     "limit", {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE}, "Lines of a page."
 )
-_AFTER = _query("after", _TEXT, "What the page before says in `after`.")
-_FILTER = _query("filter", _NAME, "A topic, or a filter: `+` is one level, `#` any number.")
-_CLIENT = _query("client", _NAME, "The client, as it calls itself.", required=True)
-_OF_FILTER = _query("filter", _NAME, "The filter, as it was subscribed to.", required=True)
+_AFTER = _query("after", TEXT, "What the page before says in `after`.")
+_FILTER = _query("filter", NAME, "A topic, or a filter: `+` is one level, `#` any number.")
+_CLIENT = _query("client", NAME, "The client, as it calls itself.", required=True)
+_OF_FILTER = _query("filter", NAME, "The filter, as it was subscribed to.", required=True)
 _DOOR = _query(
     "door",
     {"type": "string", "enum": list(DOORS), "default": "http"},
     "The door through which the client comes.",
 )
-_USER = _query("user", _TEXT, "Whose client it is, for administrators.")
+_USER = _query("user", TEXT, "Whose client it is, for administrators.")
 _AIM = [_CLIENT, _OF_FILTER, _DOOR, _USER]
 _TOPIC = {
     "name": "name",
@@ -113,10 +97,10 @@ _MESSAGE_LIMIT = _query(
     "Messages of an answer.",
 )
 _AIM_BODY = {
-    "client": _NAME,
-    "filter": _NAME,
+    "client": NAME,
+    "filter": NAME,
     "door": {"type": "string", "enum": list(DOORS)},
-    "user": _TEXT,
+    "user": TEXT,
 }
 
 
@@ -124,87 +108,35 @@ def _body(schema: Schema, *, required: bool = True) -> Schema:
     return {"required": required, "content": _json(schema)}
 
 
-_SCHEMAS: Final[dict[str, Schema]] = {
-    "Problem": {
-        **_object(
-            "type title status detail", type=_TEXT, title=_TEXT, status={"type": "integer"}, detail=_TEXT
-        ),
-        "description": "RFC 9457. The type ends with the name of a class of `stafeta.errors`.",
-    },
-    "Message": _object(
-        "topic offset position time kind payload",
-        topic=_TEXT,
-        offset=_COUNT,
-        position={**_COUNT, "description": "Its place in the whole log."},
-        time={"type": "string", "format": "date-time"},
-        kind=_KIND,
-        payload={**_TEXT, "description": "Text, or base64 where `encoding` says so."},
-        encoding={"type": "string", "enum": ["base64"]},
-        source=_TEXT,
-        producer=_TEXT,
-        counter={"type": "integer"},
-    ),
-    "NewMessage": {
-        "oneOf": [
-            _closed("payload", payload=_TEXT, kind=_KIND, encoding={"type": "string", "enum": ["base64"]}),
-            _closed("value", value={"description": "Any JSON: a message of the kind json."}),
-        ]
-    },
-    "Topic": _all(
-        topic=_TEXT, first=_COUNT, next=_COUNT, messages=_COUNT, subscriptions=_COUNT, keeps_last=_BOOL
-    ),
-    "Subscription": _all(
-        client=_TEXT,
-        door=_TEXT,
-        user=_MAYBE_TEXT,
-        filter=_TEXT,
-        durable=_BOOL,
-        connected=_BOOL,
-        topics=_COUNT,
-        behind={**_COUNT, "description": "Messages that are not acknowledged."},
-        seconds={**_NUMBER, "description": "The age of the oldest of them."},
-    ),
-    "Client": _all(
-        client=_TEXT, door=_TEXT, user=_MAYBE_TEXT, subscriptions=_COUNT, connected=_BOOL, behind=_COUNT
-    ),
-    "Cursor": _all(topic=_TEXT, next=_COUNT, first=_COUNT, end=_COUNT, behind=_COUNT),
-    "Published": _object(
-        "topic first last count", topic=_TEXT, first=_COUNT, last=_COUNT, count=_COUNT, repeated=_BOOL
-    ),
-    "Session": _object(
-        "authenticated users version", authenticated=_BOOL, users=_BOOL, user=_MAYBE_TEXT, version=_TEXT
-    ),
-    "Range": _object("topic", topic=_NAME, offset=_COUNT, first=_COUNT, last=_COUNT),
-    "Damage": _all(topic=_TEXT, first=_COUNT, last=_COUNT),
-}
-
-
 def _messages(more: Schema) -> dict[str, Schema]:
-    schema = _object(" ".join([*more, "messages"]), **more, messages=_list(_ref("Message")))
-    return {**_json(schema), NDJSON: {"schema": _TEXT}}
+    schema = object_(" ".join([*more, "messages"]), **more, messages=list_(ref_("Message")))
+    return {
+        **_json(schema),
+        NDJSON: {"schema": TEXT},
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
+    }
 
 
 def _topics() -> Schema:
-    page = _all(topics=_list(_ref("Topic")), after=_MAYBE_TEXT)
+    page = all_(topics=list_(ref_("Topic")), after=MAYBE_TEXT)
     info = {
         "allOf": [
-            _ref("Topic"),
-            _all(
-                bytes=_COUNT,
+            ref_("Topic"),
+            all_(
+                bytes=COUNT,
                 keep={"type": "object"},
-                skipped=_list(_all(first=_COUNT, last=_COUNT)),
+                skipped=list_(all_(first=COUNT, last=COUNT)),
             ),
         ]
     }
-    made = _all(topic=_TEXT, created=_BOOL)
+    made = all_(topic=TEXT, created=BOOL)
     stream = _query("from", {"type": "string", "enum": ["earliest", "latest"]}, "Where it begins.")
     publish = {
         "required": True,
         "content": {
             JSON: {"schema": {}},
-            NDJSON: {"schema": _TEXT},
-            ARROW: {"schema": {"type": "string", "format": "binary"}},
-            "text/plain": {"schema": _TEXT},
+            NDJSON: {"schema": TEXT},
+            "text/plain": {"schema": TEXT},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         },
     }
@@ -217,8 +149,8 @@ def _topics() -> Schema:
     }
     reading = [
         _TOPIC,
-        _query("offset", {**_COUNT, "maximum": MAX_INT}, "The first message."),
-        _query("time", _TIME, "The first message that is not older."),
+        _query("offset", {**COUNT, "maximum": MAX_INT}, "The first message."),
+        _query("time", TIME, "The first message that is not older."),
         _query("last", {"type": "integer", "minimum": 1, "maximum": MOST_MESSAGES}, "The newest so many."),
         _MESSAGE_LIMIT,
     ]
@@ -229,7 +161,7 @@ def _topics() -> Schema:
                 "A page of the topics, by name",
                 "topics",
                 {"200": ("Topics.", _json(page))},
-                [_FILTER, _query("search", _TEXT, "A text that their names have in them."), _AFTER, _LIMIT],
+                [_FILTER, _query("search", TEXT, "A text that their names have in them."), _AFTER, _LIMIT],
             )
         },
         "/api/topics/{name}": {
@@ -240,14 +172,14 @@ def _topics() -> Schema:
                 "topics",
                 {"200": ("It was there.", _json(made)), "201": ("It is new.", _json(made))},
                 [_TOPIC],
-                _body(_closed("", keep_last=_BOOL), required=False),
+                _body(closed_("", keep_last=BOOL), required=False),
             ),
             "delete": _operation(
                 "emptyTopic",
                 "Release all that a topic holds; it goes, unless somebody subscribes to it",
                 "topics",
-                {"200": ("It is empty.", _json(_all(topic=_TEXT, messages=_COUNT)))},
-                [_TOPIC, _query("force", _BOOL, "Also what subscriptions wait for.")],
+                {"200": ("It is empty.", _json(all_(topic=TEXT, messages=COUNT)))},
+                [_TOPIC, _query("force", BOOL, "Also what subscriptions wait for.")],
             ),
         },
         "/api/topics/{name}/messages": {
@@ -258,7 +190,7 @@ def _topics() -> Schema:
                 {
                     "200": (
                         "Messages.",
-                        _messages({"topic": _TEXT, "first": _COUNT, "end": _COUNT, "next": _COUNT}),
+                        _messages({"topic": TEXT, "first": COUNT, "end": COUNT, "next": COUNT}),
                     )
                 },
                 reading,
@@ -269,19 +201,19 @@ def _topics() -> Schema:
                 "Publish one message, or many",
                 "messages",
                 {
-                    "200": ("They were stored before, with the same key.", _json(_ref("Published"))),
-                    "201": ("They are stored.", _json(_ref("Published"))),
+                    "200": ("They were stored before, with the same key.", _json(ref_("Published"))),
+                    "201": ("They are stored.", _json(ref_("Published"))),
                 },
                 [
                     _TOPIC,
                     key,
-                    _query("kind", _KIND, "What the body is, where its media type does not say it."),
-                    _query("batch", _BOOL, "The body is a JSON array of messages."),
-                    _query("keep_last", _BOOL, "The topic keeps its last message from now on."),
+                    _query("kind", KIND, "What the body is, where its media type does not say it."),
+                    _query("batch", BOOL, "The body is a JSON array of messages."),
+                    _query("keep_last", BOOL, "The topic keeps its last message from now on."),
                 ],
                 publish,
                 description="The body is one message: JSON is of the kind json, text a string, all else bytes. Many "
-                "are a JSON array of messages with `batch=true`, lines of JSON, or an Arrow stream.",
+                "are a JSON array of messages with `batch=true`, or lines of JSON.",
             ),
         },
         "/api/damaged": {
@@ -289,7 +221,7 @@ def _topics() -> Schema:
                 "damaged",
                 "Ranges of offsets that are damaged, and passed over",
                 "topics",
-                {"200": ("Ranges.", _json(_all(damaged=_list(_ref("Damage")), after=_MAYBE_TEXT)))},
+                {"200": ("Ranges.", _json(all_(damaged=list_(ref_("Damage")), after=MAYBE_TEXT)))},
                 [_FILTER, _AFTER],
             )
         },
@@ -298,19 +230,19 @@ def _topics() -> Schema:
                 "events",
                 "Live messages as server-sent events",
                 "live",
-                {"200": ("Events.", {EVENTS: {"schema": _TEXT}})},
+                {"200": ("Events.", {EVENTS: {"schema": TEXT}})},
                 [
-                    _query("filter", _list(_NAME), "Filters; several times for several."),
-                    _query("client", _NAME, "A name: messages wait for it while it is away."),
+                    _query("filter", list_(NAME), "Filters; several times for several."),
+                    _query("client", NAME, "A name: messages wait for it while it is away."),
                     _query(
                         "ack",
                         {"type": "string", "enum": ["auto", "explicit"]},
                         "Who acknowledges, with a name.",
                     ),
                     stream,
-                    _query("offset", _COUNT, "Of one topic, the first message."),
-                    _query("time", _TIME, "The first messages that are not older."),
-                    _query("last_id", _TEXT, "As the header Last-Event-ID."),
+                    _query("offset", COUNT, "Of one topic, the first message."),
+                    _query("time", TIME, "The first messages that are not older."),
+                    _query("last_id", TEXT, "As the header Last-Event-ID."),
                 ],
                 description="With the header `Last-Event-ID` they go on behind that one.",
             )
@@ -319,9 +251,9 @@ def _topics() -> Schema:
 
 
 def _subscriptions() -> Schema:
-    page = _all(subscriptions=_list(_ref("Subscription")), after=_MAYBE_TEXT)
-    made = _all(client=_TEXT, door=_TEXT, filter=_TEXT, position=_COUNT)
-    moved = _all(topic=_TEXT, next=_COUNT, collected=_COUNT)
+    page = all_(subscriptions=list_(ref_("Subscription")), after=MAYBE_TEXT)
+    made = all_(client=TEXT, door=TEXT, filter=TEXT, position=COUNT)
+    moved = all_(topic=TEXT, next=COUNT, collected=COUNT)
     sort = _query(
         "sort",
         {"type": "string", "enum": ["client", "behind", "seconds"]},
@@ -334,7 +266,7 @@ def _subscriptions() -> Schema:
                 "The subscriptions, and how far behind each is",
                 "subscriptions",
                 {"200": ("Subscriptions.", _json(page))},
-                [sort, _query("topic", _NAME, "A topic that they get."), _FILTER, _AFTER, _LIMIT],
+                [sort, _query("topic", NAME, "A topic that they get."), _FILTER, _AFTER, _LIMIT],
             ),
             "post": _operation(
                 "subscribe",
@@ -343,11 +275,11 @@ def _subscriptions() -> Schema:
                 {"200": ("It was there.", _json(made)), "201": ("It is new.", _json(made))},
                 None,
                 _body(
-                    _closed(
+                    closed_(
                         "client filter",
                         **{
-                            "client": _NAME,
-                            "filter": _NAME,
+                            "client": NAME,
+                            "filter": NAME,
                             "from": {"type": "string", "enum": ["earliest", "latest"]},
                         },
                     )
@@ -366,7 +298,7 @@ def _subscriptions() -> Schema:
                 "cursors",
                 "How far it has come on each topic",
                 "subscriptions",
-                {"200": ("Cursors.", _json(_all(cursors=_list(_ref("Cursor")), after=_MAYBE_TEXT)))},
+                {"200": ("Cursors.", _json(all_(cursors=list_(ref_("Cursor")), after=MAYBE_TEXT)))},
                 [*_AIM, _AFTER, _LIMIT],
             )
         },
@@ -392,13 +324,13 @@ def _subscriptions() -> Schema:
                 "acknowledge",
                 "These are done with",
                 "subscriptions",
-                {"200": ("They are.", _json(_all(acknowledged=_COUNT)))},
+                {"200": ("They are.", _json(all_(acknowledged=COUNT)))},
                 None,
                 _body(
-                    _closed(
+                    closed_(
                         "client filter ranges",
                         **_AIM_BODY,
-                        ranges={**_list(_ref("Range")), "minItems": 1, "maxItems": MAX_RANGES},
+                        ranges={**list_(ref_("Range")), "minItems": 1, "maxItems": MAX_RANGES},
                     )
                 ),
             )
@@ -408,16 +340,16 @@ def _subscriptions() -> Schema:
                 "move",
                 "Go on elsewhere, forward or back",
                 "subscriptions",
-                {"200": ("It does.", _json(_all(topics=_COUNT, collected=_COUNT, moved=_list(moved))))},
+                {"200": ("It does.", _json(all_(topics=COUNT, collected=COUNT, moved=list_(moved))))},
                 None,
                 _body(
-                    _closed(
+                    closed_(
                         "client filter",
                         **_AIM_BODY,
-                        topic=_TEXT,
+                        topic=TEXT,
                         to={"type": "string", "enum": ["earliest", "latest"]},
-                        offset={**_COUNT, "maximum": MAX_INT},
-                        time={"oneOf": [_TIME, {"type": "integer", "minimum": 0}]},
+                        offset={**COUNT, "maximum": MAX_INT},
+                        time={"oneOf": [TIME, {"type": "integer", "minimum": 0}]},
                     )
                 ),
                 description="To one of `to`, `offset` (with its topic) or `time`. `collected` says how many messages "
@@ -429,7 +361,7 @@ def _subscriptions() -> Schema:
                 "clients",
                 "The clients that have subscriptions, or are connected",
                 "subscriptions",
-                {"200": ("Clients.", _json(_all(clients=_list(_ref("Client")), after=_MAYBE_TEXT)))},
+                {"200": ("Clients.", _json(all_(clients=list_(ref_("Client")), after=MAYBE_TEXT)))},
                 [_AFTER, _LIMIT],
             )
         },
@@ -437,9 +369,9 @@ def _subscriptions() -> Schema:
 
 
 def _status() -> Schema:
-    session = _json(_ref("Session"))
-    login = _closed("", user=_TEXT, password=_TEXT, token=_TEXT)
-    state = _json(_all(status=_TEXT))
+    session = _json(ref_("Session"))
+    login = closed_("", user=TEXT, password=TEXT, token=TEXT)
+    state = _json(all_(status=TEXT))
     return {
         "/api/stats": {
             "get": _operation(
@@ -450,7 +382,7 @@ def _status() -> Schema:
                     "200": (
                         "Numbers.",
                         _json(
-                            _object("version position uptime", version=_TEXT, position=_COUNT, uptime=_NUMBER)
+                            object_("version position uptime", version=TEXT, position=COUNT, uptime=NUMBER)
                         ),
                     )
                 },
@@ -506,7 +438,7 @@ def document() -> Schema:
         "security": [{"basic": []}, {"bearer": []}, {"session": []}, {}],
         "paths": {**_topics(), **_subscriptions(), **_status()},
         "components": {
-            "schemas": _SCHEMAS,
+            "schemas": SCHEMAS,
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
                 "bearer": {"type": "http", "scheme": "bearer"},

@@ -6,9 +6,10 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from stafeta.broker import Topic, Verbs
+from stafeta.broker.portions import in_portions
 from stafeta.doors.http import encoding
 from stafeta.doors.http.call import LARGE, Call, answer, plain
-from stafeta.doors.http.codec import JSON, NDJSON, accepted
+from stafeta.doors.http.codec import ARROW, JSON, NDJSON, accepted
 from stafeta.doors.http.problems import HttpProblem
 from stafeta.errors import InvalidRequest, NoSuchOffset
 from stafeta.message import Batch
@@ -20,7 +21,7 @@ LOOKS: Final = 100_000  # topics looked at for one page of those that a text is 
 MESSAGES: Final = 100  # of an answer, unless asked for
 MOST_MESSAGES: Final = 10_000
 SIZE: Final = 4 << 20  # bytes of payload in one answer, about
-OFFERED: Final = (JSON, NDJSON)
+OFFERED: Final = (JSON, NDJSON, ARROW)
 
 
 def _line(verbs: Verbs, topic: Topic) -> dict[str, Any]:
@@ -157,7 +158,7 @@ async def read(verbs: Verbs, topic: Topic, start: int, limit: int) -> tuple[list
 async def written(batches: list[Batch], media: str, head: dict[str, Any]) -> Response:
     """Messages as they are wanted; what is large is made in a thread."""
     large = sum(batch.size + encoding.OVERHEAD * batch.count for batch in batches) > LARGE
-    make = _lines if media == NDJSON else _object
+    make = {JSON: _object, NDJSON: _lines, ARROW: _arrow}[media]
     data = await asyncio.to_thread(make, batches, head) if large else make(batches, head)
     headers = {"x-next-offset": str(head["next"])} if "next" in head else {}
     return plain(data, media, headers)
@@ -171,6 +172,12 @@ def _lines(batches: list[Batch], head: dict[str, Any]) -> bytes:
     return encoding.lines(encoding.in_order(batches))
 
 
+def _arrow(batches: list[Batch], head: dict[str, Any]) -> bytes:
+    from stafeta.doors.http.arrow import stream  # only for those who want it
+
+    return stream(batches)
+
+
 async def damaged(call: Call) -> Response:
     """Ranges of offsets that are damaged, and that everybody passes over."""
     parameters = call.parameters
@@ -180,7 +187,7 @@ async def damaged(call: Call) -> Response:
     some = await call.verbs.listed(filter_, after, LOOKS)
     found = [
         {"topic": topic.name, "first": start, "last": stop - 1}
-        for topic in some
+        async for topic in in_portions(some)
         for start, stop in topic.skipped
     ]
     return answer({"damaged": found[:MOST], "after": some[-1].name if len(some) == LOOKS else None})

@@ -1,0 +1,87 @@
+"""The schemas of the OpenAPI document, and what they are made of."""
+
+from typing import Any, Final
+
+from stafeta.message import Kind
+
+Schema = dict[str, Any]
+
+TEXT: Final[Schema] = {"type": "string"}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+BOOL: Final[Schema] = {"type": "boolean"}
+NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
+MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
+NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
+KIND: Final[Schema] = {"type": "string", "enum": [kind.word for kind in Kind]}
+TIME: Final[Schema] = {"type": "string", "examples": ["2026-11-16T08:00:00Z", "1763280000000"]}
+
+
+def object_(required: str = "", **properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, "required": required.split()}
+
+
+def closed_(required: str = "", **properties: Schema) -> Schema:
+    return {**object_(required, **properties), "additionalProperties": False}
+
+
+def all_(**properties: Schema) -> Schema:
+    return object_(" ".join(properties), **properties)
+
+
+def list_(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+def ref_(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "Problem": {
+        **object_("type title status detail", type=TEXT, title=TEXT, status={"type": "integer"}, detail=TEXT),
+        "description": "RFC 9457. The type ends with the name of a class of `stafeta.errors`.",
+    },
+    "Message": object_(
+        "topic offset position time kind payload",
+        topic=TEXT,
+        offset=COUNT,
+        position={**COUNT, "description": "Its place in the whole log."},
+        time={"type": "string", "format": "date-time"},
+        kind=KIND,
+        payload={**TEXT, "description": "Text, or base64 where `encoding` says so."},
+        encoding={"type": "string", "enum": ["base64"]},
+        source=TEXT,
+        producer=TEXT,
+        counter={"type": "integer"},
+    ),
+    "NewMessage": {
+        "oneOf": [
+            closed_("payload", payload=TEXT, kind=KIND, encoding={"type": "string", "enum": ["base64"]}),
+            closed_("value", value={"description": "Any JSON: a message of the kind json."}),
+        ]
+    },
+    "Topic": all_(topic=TEXT, first=COUNT, next=COUNT, messages=COUNT, subscriptions=COUNT, keeps_last=BOOL),
+    "Subscription": all_(
+        client=TEXT,
+        door=TEXT,
+        user=MAYBE_TEXT,
+        filter=TEXT,
+        durable=BOOL,
+        connected=BOOL,
+        topics=COUNT,
+        behind={**COUNT, "description": "Messages that are not acknowledged."},
+        seconds={**NUMBER, "description": "The age of the oldest of them."},
+    ),
+    "Client": all_(
+        client=TEXT, door=TEXT, user=MAYBE_TEXT, subscriptions=COUNT, connected=BOOL, behind=COUNT
+    ),
+    "Cursor": all_(topic=TEXT, next=COUNT, first=COUNT, end=COUNT, behind=COUNT),
+    "Published": object_(
+        "topic first last count", topic=TEXT, first=COUNT, last=COUNT, count=COUNT, repeated=BOOL
+    ),
+    "Session": object_(
+        "authenticated users version", authenticated=BOOL, users=BOOL, user=MAYBE_TEXT, version=TEXT
+    ),
+    "Range": object_("topic", topic=NAME, offset=COUNT, first=COUNT, last=COUNT),
+    "Damage": all_(topic=TEXT, first=COUNT, last=COUNT),
+}
