@@ -18,6 +18,7 @@ NOT_RUN = {
         "docs/flight-client.md",
         'tls = stafeta.Tls(roots="authority.pem"',
     ),  # test_client_tls.py has such a broker
+    ("docs/operate.md", "python3 -m venv /opt/stafeta"),  # installs into the system
     ("docs/lake.md", "stafeta-lake/  "),  # a picture of a folder
     ("docs/lake.md", "INSTALL iceberg;"),  # fetches from the internet
     ("docs/lake.md", "connector.name=iceberg"),  # settings of Trino

@@ -1,21 +1,22 @@
 """How far durable subscriptions are behind, all together and the slowest by name, in messages and in seconds.
 
 1. A pass looks at every durable subscription and each of its cursors, a portion of them in a turn of the loop.
-2. Where that is little work, whoever asks has a pass made. Where it is much, he gets the result of the last one, and
-   passes are made in the background for as long as somebody asks now and then.
+2. Where that is little work, whoever asks has a pass made, and waits for it a moment. Where it is much, he gets the
+   result of the last one, and passes are made in the background for as long as somebody asks now and then.
 3. How old the oldest message is that a subscription waits for stands in the log. Such times are kept from pass to pass,
    and a pass reads a limited number of others: first of those who are where they were at the last pass, since these
    are the slow ones. Of how many subscriptions it is not known yet, the result says.
 """
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from heapq import nlargest, nsmallest
+from heapq import nlargest
+from itertools import accumulate, chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from stafeta.broker.portions import PORTION, in_portions
+from stafeta.broker import portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StafetaError
 from stafeta.message import TIME
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
     from stafeta.store.port import Store
 
-LITTLE: Final = (
-    2 * PORTION
-)  # cursors of all subscriptions together, of which each that is looked up counts as many
-LOOK_COST: Final = 20
+LITTLE: Final = 2000  # cursors of all subscriptions together
+LOOK_COST: Final = 20  # cursors that a look into the log counts for
+SMALLER: Final = 4  # times, than other portions: nobody waits for this
 INTERVAL: Final = 5.0  # seconds between two passes in the background
+PACE: Final = 10_000  # cursors for each of which there is a second more between them
 INTEREST: Final = 60.0  # seconds for which they go on after somebody has asked
+WAIT: Final = 0.05  # seconds for a pass that is little work; with other work on the loop it may take longer
 LOOKS: Final = 1000  # into the log, for one pass
-CANDIDATES: Final = 5 * LOOKS  # messages of which one pass remembers that their times are not known
+CANDIDATES: Final = 2 * LOOKS  # messages of which one pass remembers that their times are not known
 SLOWEST: Final = 10  # subscriptions that are named
 OVER_MESSAGES: Final = (0, 100, 10_000, 1_000_000)
 OVER_SECONDS: Final = (1, 10, 60, 600, 3600, 86_400)
@@ -84,8 +86,11 @@ class LagSampler:
     async def lag(self) -> Lag:
         """As of now, or of a few seconds ago where there is much to look at."""
         last = self._last
-        if last is None or max(last.work, self._broker.registry.subscriptions) <= LITTLE:
-            return await self._shared_pass()
+        if last is None:
+            return await asyncio.shield(self._shared_pass())
+        if max(last.work, self._broker.registry.subscriptions) <= LITTLE:
+            await asyncio.wait([self._shared_pass()], timeout=WAIT)
+            return self._last or last
         self._asked = self._loop.time()
         if self._background is None:
             self._background = self._loop.create_task(self._go_on())
@@ -101,22 +106,16 @@ class LagSampler:
     async def _go_on(self) -> None:
         try:
             while self._loop.time() - self._asked < INTEREST:
-                await self._shared_pass()
-                await asyncio.sleep(INTERVAL)
+                await asyncio.wait([self._shared_pass()])
+                await asyncio.sleep(INTERVAL + (self._last.work / PACE if self._last is not None else 0))
         finally:
             self._background = None
 
-    async def _shared_pass(self) -> Lag:
+    def _shared_pass(self) -> "asyncio.Task[Lag]":
         """Whoever asks while one is made gets its result."""
-        if self._pass is None:
+        if self._pass is None or self._pass.done():
             self._pass = self._loop.create_task(self._make())
-            self._pass.add_done_callback(self._made)
-        return await asyncio.shield(self._pass)
-
-    def _made(self, done: "asyncio.Task[Lag]") -> None:
-        self._pass = None
-        if not done.cancelled() and done.exception() is None:
-            self._last = done.result()
+        return self._pass
 
     async def _make(self) -> Lag:
         sample = _Sample(self._broker.now(), self._times)
@@ -124,7 +123,8 @@ class LagSampler:
         await self._look_up(sample)
         await _in_turns(sample.settle())
         self._times, self._unmoved = sample.times, sample.unmoved
-        return sample.result(self._loop.time())
+        self._last = sample.result(self._loop.time())
+        return self._last
 
     def _look(self, sample: "_Sample") -> Iterator[None]:
         """A step is one cursor, or one subscription or client without any."""
@@ -146,17 +146,23 @@ class LagSampler:
                     cursor = subscription.cursors.get(topic)
                     if cursor is None or cursor.floor >= topic.visible:
                         continue
-                    span = cursor.next_pending(topic.first, topic.visible)
-                    if span is None:
+                    if not cursor.gaps:
+                        head = max(cursor.floor, topic.first)
+                        found.behind += topic.visible - head
+                    elif (span := cursor.next_pending(topic.first, topic.visible)) is not None:
+                        head = span[0]
+                        found.behind += topic.visible - head - cursor.done_from(span[1])
+                    else:
                         continue
-                    found.behind += topic.visible - span[0] - cursor.done_from(span[1])
-                    sample.date(found, topic, span[0])
+                    sample.date(found, topic, head)
                 sample.add(found)
 
     async def _look_up(self, sample: "_Sample") -> None:
         heads = dict.fromkeys(head for found in sample.unsettled for head in found.missing or ())
-        before = self._unmoved
-        for topic, offset in nsmallest(LOOKS, heads, key=lambda head: head not in before):
+        slow = self._unmoved
+        for topic, offset in islice(
+            chain([h for h in heads if h in slow], [h for h in heads if h not in slow]), LOOKS
+        ):
             sample.work += LOOK_COST
             sample.times[topic, offset] = await self._time(topic, offset, sample.now)
             await asyncio.sleep(0)
@@ -178,8 +184,10 @@ class LagSampler:
 
 async def _in_turns(steps: Iterator[None]) -> None:
     """A portion of them in each turn of the loop."""
-    async for _ in in_portions(steps):
-        pass
+    end = object()
+    portion = portions.PORTION // SMALLER
+    while next(islice(steps, portion - 1, portion), end) is not end:  # noqa: ASYNC110 - nobody has to be waited for
+        await asyncio.sleep(0)
 
 
 class _Found:
@@ -210,9 +218,11 @@ class _Sample:
         self.work = 0
         self._messages = self._most_messages = 0
         self._seconds = self._most_seconds = 0.0
-        self._over_messages = [0] * len(OVER_MESSAGES)
-        self._over_seconds = [0] * len(OVER_SECONDS)
+        # By how many of the limits they are over.
+        self._over_messages = [0] * (len(OVER_MESSAGES) + 1)
+        self._over_seconds = [0] * (len(OVER_SECONDS) + 1)
         self._slow: list[Slow] = []
+        self._least_messages, self._least_seconds = 0, -1.0  # of those that are named, once they are enough
 
     def date(self, found: _Found, topic: Topic, offset: int) -> None:
         """Note when the first message was published that a subscription waits for on a topic."""
@@ -235,8 +245,7 @@ class _Sample:
             return
         self._messages += behind
         self._most_messages = max(self._most_messages, behind)
-        for at, limit in enumerate(OVER_MESSAGES):
-            self._over_messages[at] += behind > limit
+        self._over_messages[bisect_left(OVER_MESSAGES, behind)] += 1
         if found.missing:
             self.unsettled.append(found)
         else:
@@ -260,19 +269,22 @@ class _Sample:
         if not found.complete:
             self._unknown += 1
             if found.oldest == self.now:  # not even of a part of it is it known
-                self._name(Slow(client, filter_, found.behind, None))
+                self._name(client, filter_, found.behind, None)
                 return
         seconds = (self.now - found.oldest) / 1_000_000
         self._seconds += seconds
         self._most_seconds = max(self._most_seconds, seconds)
-        for at, limit in enumerate(OVER_SECONDS):
-            self._over_seconds[at] += seconds > limit
-        self._name(Slow(client, filter_, found.behind, seconds))
+        self._over_seconds[bisect_left(OVER_SECONDS, seconds)] += 1
+        self._name(client, filter_, found.behind, seconds)
 
-    def _name(self, slow: Slow) -> None:
-        self._slow.append(slow)
+    def _name(self, client: str, filter_: str, behind: int, seconds: float | None) -> None:
+        if behind <= self._least_messages and (seconds or 0.0) <= self._least_seconds:
+            return  # there are enough that are slower
+        self._slow.append(Slow(client, filter_, behind, seconds))
         if len(self._slow) >= 100 * SLOWEST:
             self._slow = self._slowest()
+            self._least_messages = sorted(one.messages for one in self._slow)[-SLOWEST]
+            self._least_seconds = sorted(one.seconds or 0.0 for one in self._slow)[-SLOWEST]
 
     def _slowest(self) -> list[Slow]:
         """Those by seconds and those by messages, each once."""
@@ -288,9 +300,14 @@ class _Sample:
             self._seconds,
             self._most_seconds,
             self._unknown,
-            tuple(self._over_messages),
-            tuple(self._over_seconds),
+            _over(self._over_messages),
+            _over(self._over_seconds),
             tuple(self._slowest()),
             self.work,
             made,
         )
+
+
+def _over(counts: list[int]) -> tuple[int, ...]:
+    """How many are over each limit, of how many are over so many limits."""
+    return tuple(accumulate(reversed(counts[1:])))[::-1]
