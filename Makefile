@@ -16,7 +16,7 @@ SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.s
 PIPELINE_PAGE := --markdown docs/benchmarks.md --plot-pipeline docs/benchmarks-pipeline.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-failed soak soak-copy soak-pipeline soak-growth soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers docs lock clean
+.PHONY: help install demo test test-failed soak soak-copy soak-pipeline soak-growth soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers browser pictures docs lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,13 @@ bench-pipeline: $(STAMP) ## Measure the jobs of the pipeline beside Spark alone,
 
 peers: $(STAMP) ## Install what the benchmarks compare with: other brokers, and their Python clients
 	@$(GET_PEERS)
+
+browser: ## Install the browser that tests and pictures of the dashboard need, from Debian's packages
+	@test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && apt-get install -y chromium; } || \
+		{ echo "There is no /usr/bin/chromium, and only root can install it: sudo apt-get install chromium" >&2; exit 1; }
+
+pictures: $(STAMP) ## Take the pictures of the dashboard into docs/pictures, with the browser; ARGS=--help tells more
+	@$(BIN)/python -m tests.doors.http.pictures $(ARGS)
 
 docs: $(STAMP) ## Build the documentation into site/
 	@$(BIN)/mkdocs build --quiet --strict

@@ -28,6 +28,7 @@ from examples.demo.proof import prove
 from examples.demo.stage import Program, Stage, Unexpected, wait_for
 from examples.demo.view import DIM, JOBS, RED, Show, say
 from examples.demo.watching import Watcher
+from stafeta.addresses import Address
 from stafeta.errors import JavaMissing
 from stafeta.message import Kind
 from stafeta.pipeline.java import check_java
@@ -112,11 +113,13 @@ def _play(folder: Path, closing: ExitStack, seconds: float | None) -> None:
         _CONFIG.format(lake=json.dumps(str(folder / "lake")), rules=json.dumps(str(_RULES))), encoding="utf-8"
     )
     say("A broker starts, with its log in a temporary folder.")
-    broker = stage.broker("devices", "flight")
+    broker = stage.broker("devices", "flight", "http")
     closing.callback(broker.close)
     options = ("--config", str(config), "--broker", broker.flight)
 
     board = Board()
+    board.page = f"http://{Address(*broker.door('http'))}/"
+    say(f"Its dashboard is at {board.page}")
     watcher = Watcher(broker.flight, config, board)
     closing.callback(watcher.close)
     watcher.hold()

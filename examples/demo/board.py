@@ -63,6 +63,8 @@ class Board:
         self.began = time.monotonic()
         self.seconds: float | None = None
         self.doing = "a day lasts a minute"
+        self.page = ""
+        """Where the dashboard is."""
         self.off = False
         """Whether the sensors have stopped."""
         self.lines: dict[str, Line] = {}

@@ -89,7 +89,7 @@ def summary(board: Board) -> str:
 
 def frame(board: Board, listeners: Sequence[Listener], width: int, height: int) -> list[str]:
     """The board as lines that fit."""
-    head = [*_title(board, width), ""]
+    head = [*_title(board, width), styled(f" Dashboard: {board.page}", CYAN) if board.page else ""]
     sensors = [_heading("Sensors", "by UDP; five readings a second each, and a fault now and then")]
     sensors += [_sensor(board, sensor, width) for sensor in SENSORS]
     people = ["", _people(listeners)]

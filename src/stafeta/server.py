@@ -220,12 +220,15 @@ async def _open_http(
 ) -> None:
     """With what is told of all doors, also of those that are opened later."""
     from stafeta.doors.http.server import HttpDoor  # the same
-    from stafeta.metrics import Metrics
+    from stafeta.metrics import Metrics, Overview
 
     options = config.http
     metrics = Metrics(broker, doors)
     closing.callback(metrics.close)
     metrics.start()
+    overview = Overview(broker, doors)
+    closing.callback(overview.close)
+    overview.start()
     http = HttpDoor(
         broker,
         buffer=options.buffer,
@@ -236,6 +239,7 @@ async def _open_http(
         session=options.session,
         certificates=certificates.get("http"),
         metrics=metrics,
+        overview=overview,
     )
     closing.push_async_callback(http.close)
     doors.append(http)

@@ -122,13 +122,20 @@ class Checked:
     def _administers(self) -> bool:
         return bool(self._may().on(BROKER) & ADMINISTER)
 
+    def sees_all(self) -> bool:
+        """Whether the principal administers the broker, or may list every topic."""
+        if self._administers():
+            return True
+        try:
+            self._may().check_filter(LIST, "#", self.principal.client, whole=True)
+        except NotPermitted:
+            return False
+        return True
+
     def check_sees_all(self) -> None:
         """Refuses who neither administers the broker nor may list every topic."""
-        if not self._administers():
-            try:
-                self._may().check_filter(LIST, "#", self.principal.client, whole=True)
-            except NotPermitted:
-                raise self._refused(self._permissions, ADMINISTER, BROKER) from None
+        if not self.sees_all():
+            raise self._refused(self._permissions, ADMINISTER, BROKER)
 
     def check_alive(self) -> None:
         """Raises `NotAuthenticated` where the principal would not be let in any more."""

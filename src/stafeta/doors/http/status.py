@@ -68,7 +68,7 @@ async def session(call: Call) -> Response:
         verbs.check_alive()
     except (NotAuthenticated, HttpProblem):
         return answer({**_who(call, None), "authenticated": False}, headers=_NO_STORE)
-    return answer(_who(call, verbs.principal), headers=_NO_STORE)
+    return answer({**_who(call, verbs.principal), "sees_all": verbs.sees_all()}, headers=_NO_STORE)
 
 
 def _who(call: Call, principal: Principal | None) -> dict[str, object]:
