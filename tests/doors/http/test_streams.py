@@ -3,6 +3,7 @@
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +12,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from tests.brokers import BrokerProcess
-from tests.doors.http.peers import Events, Peer, Place, messages_of
+from tests.doors.http.peers import Events, Peer, Place, messages_of, topic_path
 from tests.waiting import PATIENCE, wait_until
 
 Opening = Callable[..., Events]
@@ -242,3 +243,32 @@ def test_messages_go_to_whoever_reads_while_others_hold_a_connection(
         while b'"payload":"x"' not in found:
             found += raw.recv(65536)
     assert peer.get(messages_of(topic))["end"] == 2
+
+
+UPGRADE = (
+    "GET /api/socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+STATS = "GET /api/stats HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize(("behind", "ended"), [(STATS, False), (UPGRADE, True)], ids=["request", "socket"])
+def test_nothing_stays_of_a_stream_that_requests_are_pipelined_behind(
+    place: Place, peer: Peer, topic: str, behind: str, ended: bool
+) -> None:
+    """A WebSocket cannot begin there, and ends the connection; so does whoever goes."""
+    peer.publish(topic, "x")
+    before = peer.get("/api/stats")["http"]["streams"]
+    with socket.create_connection(place, PATIENCE) as raw:
+        raw.sendall(f"GET /api/events?filter={topic} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert b"200 OK" in raw.recv(65536)
+        wait_until(lambda: peer.get("/api/stats")["http"]["streams"] > before)
+        with suppress(ConnectionError):
+            raw.sendall(behind.encode())
+            if ended:
+                answer = b""
+                while some := raw.recv(65536):
+                    answer += some
+                assert b"101" not in answer
+    wait_until(lambda: peer.get("/api/stats")["http"]["streams"] <= before)
+    wait_until(lambda: peer.get(topic_path(topic))["subscriptions"] == 0)

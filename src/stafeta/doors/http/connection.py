@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from stafeta.doors.connection import Connections, PushedConnection
@@ -68,6 +68,7 @@ class HttpConnection(HttpToolsProtocol):
         )
         self.ws_protocol_class = cast("Any", partial(SocketConnection, self.visit))
         self._cycled = False  # there was a request
+        self._answering: RequestResponseCycle | None = None  # which others may be pipelined behind
         self._unused = 0  # bytes that came since the last head or part of a body
         self._in_head = False  # one has begun
         self._deadline: asyncio.TimerHandle | None = None  # of a head that has begun
@@ -81,7 +82,17 @@ class HttpConnection(HttpToolsProtocol):
         self._no_deadline()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        # That tells the request which came last; the one that is being answered may be before it, and a stream would
+        # never end.
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        self.pipeline.clear()
         self.visit.connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
@@ -145,6 +156,9 @@ class HttpConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
+        if self._answering is not None and not self._answering.response_complete:
+            self._refuse(400, "A WebSocket begins when all requests before it are answered.")
+            return
         super().handle_websocket_upgrade()
         del self.parser  # which knows this connection: they would keep each other
 
