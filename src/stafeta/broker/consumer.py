@@ -253,6 +253,11 @@ class Consumer:
         return [one for one in mine.values() if topic in one.cursors]
 
     @property
+    def sets_aside(self) -> bool:
+        """True while a topic waits behind damage: what comes meanwhile may be of later positions."""
+        return bool(self._damaged)
+
+    @property
     def ready(self) -> bool:
         """True where there may be something to take."""
         return not self._joining and bool(self._ready or self._unreported)

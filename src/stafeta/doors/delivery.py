@@ -154,6 +154,7 @@ class PushSession:
         "_unsettled",
         "consumer",
         "encoder",
+        "unmarked",
         "waiting",
     )
 
@@ -174,6 +175,9 @@ class PushSession:
         self._acknowledges = acknowledges
         self._transport = transport
         self.encoder = encoder
+        # In its place while a topic is set aside, for who says how far he is by one position: he would acknowledge
+        # unseen what waits behind the damage.
+        self.unmarked: Encoder | None = None
         self.consumer: Consumer = verbs.consumer(client, self._on_ready, unbounded_lag=unbounded_lag)
         self.waiting = False
         self._paused = False
@@ -243,7 +247,10 @@ class PushSession:
 
     def _write(self, batches: list[Batch]) -> None:
         if batches:
-            data = self.encoder.encode(batches)
+            encoder = self.encoder
+            if self.unmarked is not None and self.consumer.sets_aside:
+                encoder = self.unmarked
+            data = encoder.encode(batches)
             self._sent += len(data)
             if self._unit:
                 self._write_whole(data)

@@ -245,6 +245,25 @@ def test_messages_go_to_whoever_reads_while_others_hold_a_connection(
     assert peer.get(messages_of(topic))["end"] == 2
 
 
+def test_what_waits_behind_damage_is_not_acknowledged_by_ids_of_other_topics(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, doors=("http",)) as broker, Peer(broker.door("http")) as peer:
+        peer.post("/api/subscriptions", {"client": "r", "filter": "t/#"})
+        for topic, text in [("t/a", "damaged-soon"), ("t/a", "behind"), ("t/b", "other")]:
+            peer.publish(topic, text)
+        broker.stop()
+    database = data / "stafeta.db"
+    content = database.read_bytes()
+    database.write_bytes(content.replace(b"damaged-soon", bytes(12)))
+    with BrokerProcess(data, doors=("http",), damaged=True) as broker, Peer(broker.door("http")) as peer:
+        with Events(broker.door("http"), client="r") as stream:
+            other, notice = stream.take(2)
+        assert (other.data["payload"], notice.name) == ("other", "damaged")
+        with Events(broker.door("http"), {"Last-Event-ID": other.id}, client="r", filter="t/#"):
+            found = peer.get("/api/subscriptions/cursors", client="r", filter="t/#")["cursors"]
+        assert {one["topic"]: one["next"] for one in found}["t/a"] == 1
+
+
 UPGRADE = (
     "GET /api/socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

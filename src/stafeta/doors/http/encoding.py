@@ -78,12 +78,14 @@ def lines(messages: Sequence[dict[str, object]]) -> bytes:
 # --- events
 
 
-def events(mark: Mark) -> Callable[[Batch], list[bytes]]:
-    """What makes the server-sent events of a batch."""
+def events(mark: Mark | None) -> Callable[[Batch], list[bytes]]:
+    """What makes the server-sent events of a batch; without ids, where there is no mark."""
 
     def encode(batch: Batch) -> list[bytes]:
         if not batch.positions[0]:  # a notice of the broker's own
             return [event(one["payload"], str(batch.topic).removeprefix("$sys/")) for one in objects(batch)]
+        if mark is None:
+            return [event(one, "message") for one in objects(batch)]
         return [
             b"id: %b\nevent: message\ndata: %b\n\n"
             % (mark(cast("int", one["position"])).encode(), dumps(one))
@@ -110,13 +112,15 @@ def frame(text: bytes) -> bytes:
     return pack("!BBQ", 0x81, 127, size) + text
 
 
-def frames(mark: Mark) -> Callable[[Batch], list[bytes]]:
-    """What makes the WebSocket frames of a batch."""
+def frames(mark: Mark | None) -> Callable[[Batch], list[bytes]]:
+    """What makes the WebSocket frames of a batch; without ids, where there is no mark."""
 
     def encode(batch: Batch) -> list[bytes]:
         if not batch.positions[0]:
             kind = str(batch.topic).removeprefix("$sys/")
             return [frame(dumps({"type": kind, "detail": one["payload"]})) for one in objects(batch)]
+        if mark is None:
+            return [frame(dumps({"type": "message", **one})) for one in objects(batch)]
         return [
             frame(dumps({"type": "message", "id": mark(cast("int", one["position"])), **one}))
             for one in objects(batch)

@@ -117,24 +117,25 @@ class Streams:
         self._door = door
         self._all: dict[Stream, None] = {}
         self._named: dict[tuple[str, str], Stream] = {}  # by user and client
-        self._encoders: dict[str, Encoder] = {}
+        self._encoders: dict[tuple[str, bool], Encoder] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def encoder(self, form: str, verbs: Verbs) -> Encoder:
+    def encoder(self, form: str, verbs: Verbs, *, marked: bool = True) -> Encoder:
         """The same for all, so that what is made for one is there for the next."""
-        if form not in self._encoders:
+        if (form, marked) not in self._encoders:
             make = encoding.events if form == "events" else encoding.frames
-            self._encoders[form] = Encoder(make(verbs.mark), encoding.OVERHEAD)
-        return self._encoders[form]
+            self._encoders[form, marked] = Encoder(make(verbs.mark if marked else None), encoding.OVERHEAD)
+        return self._encoders[form, marked]
 
     def begin(self, call: Call, client: str, form: str, *, auto: bool) -> Stream:
         """Begin to push; what is subscribed to is joined by the caller."""
         visit, verbs = call.visit, call.verbs
         wire = chunked(visit.transport) if form == "events" else framed(visit.transport)
         session = visit.push(verbs, client, self.encoder(form, verbs), wire, acknowledges=auto)
+        session.unmarked = self.encoder(form, verbs, marked=False)
         error, ping = (_error_event, b":\n\n") if form == "events" else (_error_frame, _PING)
         stream = Stream(visit, verbs, client, session, wire, error, ping)
         if not client.startswith(HTTP_STREAM_PREFIX):
