@@ -59,6 +59,14 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes(door: Place) -> Non
     assert b"http.max_body" in answer
 
 
+@pytest.mark.parametrize("request_", ["POST /api/login", "PUT /api/topics/t", "GET /healthz"])
+def test_a_body_that_is_no_message_is_small(place: Place, request_: str) -> None:
+    """Also strangers may send one; it is read on the loop, and all bodies together have a limit."""
+    head = f"{request_} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = said(place, head.encode() + b"Content-Length: 2000000\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
 def test_a_body_without_end_is_refused(door: Place) -> None:
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     assert said(door, CHUNKED, *[chunk] * 8)[:12] in (b"HTTP/1.1 413", b"")  # or it is reset while it sends

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PROGRESS: Final = 64 << 10  # bytes of a body that have to come within limits.peer_timeout
 LARGE: Final = 64 << 10  # bytes of a body or an answer that a thread reads or makes
+MAX_OBJECT: Final = 1 << 20  # bytes of a body that says what to do, which is read on the loop
+MAX_UNUSED: Final = 64 << 10  # bytes of a body that nobody looks at
 
 
 class Call:
@@ -57,24 +59,25 @@ class Call:
 
     # --- the body
 
-    async def body(self) -> bytes:
+    async def body(self, most: int | None = None) -> bytes:
         """All of it, as long as it is not too large and does not come too slowly."""
         if self._body is None:
-            self._body = await self._read()
+            self._body = await self._read(most)
         return self._body
 
     async def object(self) -> Parameters:
         """The body, where it is a JSON object."""
         if self.media_type not in (JSON, ""):
             raise HttpProblem(415, f"The body must be {JSON}, not {self.media_type[:100]}.")
-        return Parameters.of_body(await self.body())
+        return Parameters.of_body(await self.body(MAX_OBJECT))
 
     async def no_body(self) -> None:
         """Reads what nobody looks at, so that the connection can go on."""
-        await self.body()
+        await self.body(MAX_UNUSED)
 
-    async def _read(self) -> bytes:
-        door, most = self.door, self.door.max_body
+    async def _read(self, at_most: int | None) -> bytes:
+        door = self.door
+        most = door.max_body if at_most is None else min(at_most, door.max_body)
         length = self.header("content-length")
         if length.isdecimal() and len(length) < 20 and int(length) > most:
             raise _too_large(most)
@@ -127,7 +130,7 @@ class ClientGone(Exception):
 def _too_large(most: int) -> HttpProblem:
     return HttpProblem(
         413,
-        f"The body is too large; at most {most} bytes are allowed (http.max_body).",
+        f"The body is too large; at most {most} bytes are allowed here (of messages: http.max_body).",
         {"connection": "close"},
     )
 

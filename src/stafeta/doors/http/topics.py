@@ -8,7 +8,7 @@ from starlette.responses import Response
 from stafeta.broker import Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.http import encoding
-from stafeta.doors.http.call import LARGE, Call, answer, plain
+from stafeta.doors.http.call import LARGE, MAX_OBJECT, Call, answer, plain
 from stafeta.doors.http.codec import ARROW, JSON, NDJSON, accepted
 from stafeta.doors.http.problems import HttpProblem
 from stafeta.errors import InvalidRequest, NoSuchOffset
@@ -92,7 +92,7 @@ async def make(call: Call) -> Response:
     name = call.path("name")
     call.parameters.end()
     keep_last: bool | None = None
-    if await call.body():
+    if await call.body(MAX_OBJECT):
         body = await call.object()
         keep_last = body.flag("keep_last", None)
         body.end()
