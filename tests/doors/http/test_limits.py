@@ -130,3 +130,18 @@ def test_an_upgrade_to_something_else_is_a_request_like_others(door: Place) -> N
         upgrade = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "x"}
         with suppress(OSError):
             assert peer.ask("GET", "/healthz", None, upgrade).status in (200, 400, 426)
+
+
+def test_whoever_pings_and_does_not_read_is_closed(place: Place) -> None:
+    ping = b"\x89\xfd" + bytes(4) + b"x" * 125
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.settimeout(PATIENCE)
+        raw.connect(place)
+        raw.sendall(
+            b"GET /api/socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        assert raw.recv(4096).startswith(b"HTTP/1.1 101")
+        with pytest.raises(ConnectionError):
+            raw.sendall(ping * 500_000)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("stafeta.http")
 
 MAX_HEAD: Final = 64 << 10  # bytes of the head of a request
+MAX_PONGS: Final = 1000  # that wait to be read by whoever has sent the pings
 
 
 class Visit(PushedConnection):
@@ -193,10 +194,20 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def __init__(self, visit: Visit, **options: Any) -> None:
         super().__init__(**options)
         self._visit = visit
+        self._pongs = 0  # since the peer has stopped reading
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._visit.connection_lost(exc)
+
+    def handle_ping(self) -> None:
+        if self.transport.is_closing():
+            return
+        super().handle_ping()
+        if not self.writable.is_set():
+            self._pongs += 1
+            if self._pongs > MAX_PONGS:
+                self.transport.abort()  # it pings, and does not read
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -204,6 +215,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._pongs = 0
         self._visit.resume_writing()
 
 
