@@ -229,13 +229,13 @@ class Directory:
                 f"{len(holders)} subscriptions wait for messages of {name!r}, the first that of client "
                 f"{holders[0][0].client!r}; they would miss them."
             )
-        pending, held = self.commits.pending, topic.visible - topic.first
+        pending, held = self.commits.pending, topic.messages(topic.first, topic.visible)
         for subscription, cursor in holders:
             if (moves := cursor.ack(((0, topic.visible),))) and subscription.durable:
                 pending.moved(subscription, topic, cursor, moves)
         if topic.keeps_last:
             self.keep_last(topic, False)
-        if held:
+        if topic.first < topic.visible:
             self.collector.release(topic, topic.visible)
         self.remove_unless_wanted(topic)
         return held

@@ -24,6 +24,7 @@ async def of(broker: Broker, filter_: str, limit: int) -> TopicFigures:
     lines: list[TopicLine] = []
     for topic in found[:limit]:
         subscriptions = broker.subscribed_to(topic)
-        lines.append(TopicLine(topic.name, topic.visible - 1, topic.visible - topic.first, subscriptions))
+        stored = topic.messages(topic.first, topic.visible)
+        lines.append(TopicLine(topic.name, topic.visible - 1, stored, subscriptions))
         await asyncio.sleep(0)  # there may be many of them
     return TopicFigures(lines, len(found) - len(lines))

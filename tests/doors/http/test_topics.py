@@ -1,10 +1,16 @@
 """Topics and their messages over HTTP: what is published, read, listed, made and emptied."""
 
 from base64 import b64encode
+from pathlib import Path
 
 import pytest
 
-from tests.doors.http.peers import Peer, messages_of
+from stafeta.backup import points
+from stafeta.backup.destination import Destination
+from stafeta.backup.restoring import restore
+from stafeta.backup.taking import take
+from tests.brokers import BrokerProcess
+from tests.doors.http.peers import Peer, messages_of, topic_path
 
 
 def test_what_is_published_is_read_as_it_was(peer: Peer, topic: str) -> None:
@@ -40,3 +46,27 @@ def test_a_body_is_one_message_of_what_its_media_type_says(
     assert (answer.status, answer.json["first"]) == (201, 1)
     (found,) = peer.get(messages_of(topic))["messages"]
     assert (found["kind"], found["payload"], found.get("encoding")) == expected
+
+
+def test_offsets_that_a_restored_broker_leaves_out_are_no_messages(tmp_path: Path) -> None:
+    keep = ("--set", 'topics."kept/#".keep=1d')
+    with (
+        BrokerProcess(tmp_path / "data", *keep, doors=("http",)) as broker,
+        Peer(broker.door("http")) as peer,
+    ):
+        peer.publish("kept/a", "a", "b", "c")
+        broker.stop()
+    destination = Destination.of(str(tmp_path / "backup"))
+    take(tmp_path / "data", destination)
+    restore(destination, points.find(destination, None), tmp_path / "restored")
+    with (
+        BrokerProcess(tmp_path / "restored", *keep, doors=("http",)) as broker,
+        Peer(broker.door("http")) as peer,
+    ):
+        peer.publish("kept/a", "d")
+        assert peer.get(topic_path("kept/a"))["messages"] == 4
+        assert peer.texts("kept/a", last=3) == ["b", "c", "d"]
+        assert peer.texts("kept/a", limit=10) == ["a", "b", "c", "d"]
+        metrics = peer.ask("GET", "/metrics", None, None, topics="kept/#").body
+        assert b'stafeta_topic_stored_messages{topic="kept/a"} 4.0' in metrics
+        assert peer.ask("DELETE", topic_path("kept/a")).json["messages"] == 4

@@ -11,7 +11,7 @@ from stafeta.doors.http import encoding
 from stafeta.doors.http.call import LARGE, MAX_OBJECT, Call, answer, plain
 from stafeta.doors.http.codec import ARROW, JSON, NDJSON, accepted
 from stafeta.doors.http.problems import HttpProblem
-from stafeta.errors import InvalidRequest, NoSuchOffset
+from stafeta.errors import InvalidRequest, NoSuchOffset, StoreDamaged
 from stafeta.message import Batch
 from stafeta.names import check_filter, check_name
 
@@ -29,7 +29,7 @@ def _line(verbs: Verbs, topic: Topic) -> dict[str, Any]:
         "topic": topic.name,
         "first": topic.first,
         "next": topic.visible,
-        "messages": topic.visible - topic.first,
+        "messages": topic.messages(topic.first, topic.visible),
         "subscriptions": verbs.subscribed_to(topic),
         "keeps_last": topic.keeps_last,
     }
@@ -133,7 +133,7 @@ async def messages(call: Call) -> Response:
     if time is not None:
         start = await call.verbs.locate(topic, time)
     elif last is not None:
-        start = max(topic.visible - last, topic.first)
+        start = max(topic.back(topic.visible, last), topic.first)
     elif start is None:
         start = topic.first
     if start > topic.visible:
@@ -146,13 +146,26 @@ async def messages(call: Call) -> Response:
 
 
 async def read(verbs: Verbs, topic: Topic, start: int, limit: int) -> tuple[list[Batch], int]:
-    """Messages from an offset on, and the offset to go on at."""
-    start = topic.past_skipped(start)
-    stop = min(start + limit, topic.visible)
-    if start >= stop:
-        return [], start
-    found = await verbs.read(topic, start, SIZE, stop, encoding.OVERHEAD)
-    return found, found[-1].end if found else stop
+    """Messages from an offset on, and the offset to go on at. What is skipped in between is passed over."""
+    found: list[Batch] = []
+    size = SIZE
+    while True:
+        start = topic.past_skipped(start)
+        stop = min(start + limit, topic.visible)
+        if start >= stop or size <= 0:
+            return found, start
+        try:
+            some = await verbs.read(topic, start, size, stop, encoding.OVERHEAD)
+        except StoreDamaged:
+            if found:
+                return found, start
+            raise
+        found += some
+        start = some[-1].end if some else stop
+        limit -= sum(batch.count for batch in some)
+        size -= sum(batch.size + encoding.OVERHEAD * batch.count for batch in some)
+        if topic.past_skipped(start) == start:
+            return found, start
 
 
 async def written(batches: list[Batch], media: str, head: dict[str, Any]) -> Response:
