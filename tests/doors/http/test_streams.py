@@ -219,6 +219,12 @@ def test_a_websocket_subscribes_publishes_and_acknowledges(place: Place, peer: P
         '{"type": "publish", "topic": "t", "payload": 1}',
         '{"type": "publish", "topic": "$sys/x", "payload": "x"}',
         '{"type": "subscribe", "filter": "a", "more": 1}',
+        '{"type": "subscribe", "filter": "\\ud800"}',
+        '{"type": "publish", "topic": "t", "payload": "x", "kind": []}',
+        '{"type": "publish", "topic": "t", "payload": "x", "encoding": {}}',
+        pytest.param(
+            f'{{"type": "subscribe", "filter": "a", "ref": {"[" * 400}{"]" * 400}}}', id="nested too deeply"
+        ),
     ],
 )
 def test_a_command_that_cannot_be_done_is_answered_with_the_problem(place: Place, command: str) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from stafeta.doors.http.call import Call
 from stafeta.doors.http.codec import Parameters, message_of, ranges_of
+from stafeta.doors.http.encoding import dumps
 from stafeta.doors.http.problems import problem
 from stafeta.errors import InvalidRequest, NoSuchOffset, StafetaError
 from stafeta.names import HTTP_STREAM_PREFIX, check_filter, check_name
@@ -21,7 +22,7 @@ async def carry_out(call: Call, stream: "Stream", client: str, text: str | bytes
         if call.verbs.pace is not None:
             call.verbs.pace.check(len(text))
         body = Parameters.of_body(text.encode(errors="replace") if isinstance(text, str) else text)
-        ref = body.one("ref")
+        ref = _ref(body)
         kind = body.needed_text("type")
         match kind:
             case "subscribe":
@@ -41,6 +42,16 @@ async def carry_out(call: Call, stream: "Stream", client: str, text: str | bytes
     except StafetaError as error:
         return {"type": "error", "problem": problem(error), "ref": ref}
     return {"type": f"{kind}d" if kind.endswith("e") else f"{kind}ed", **reply, "ref": ref}
+
+
+def _ref(body: Parameters) -> object:
+    """What the reply has in it, too."""
+    value = body.one("ref")
+    try:
+        dumps({"ref": value})
+    except TypeError:  # deeper nesting is read than written
+        raise InvalidRequest("'ref' is nested too deeply.") from None
+    return value
 
 
 async def _subscribe(call: Call, stream: "Stream", client: str, body: Parameters) -> dict[str, Any]:
