@@ -1,14 +1,20 @@
 """What strangers may use up over HTTP: sizes that lie, bodies without end, and those who say nothing."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
+from stafeta.broker import Broker
+from stafeta.doors.http.codec import key_name
+from stafeta.security import ANYONE
+from stafeta.testing.memory import MemoryStore
 from tests.brokers import BrokerProcess
-from tests.doors.http.peers import Peer, Place, messages_of
-from tests.waiting import PATIENCE, wait_until
+from tests.doors.http.peers import Answer, Peer, Place, messages_of
+from tests.doors.opened import http
+from tests.waiting import PATIENCE, comes_true, wait_until
 
 MAX_BODY = 100_000
 POST = b"POST /api/topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
@@ -145,3 +151,26 @@ def test_whoever_pings_and_does_not_read_is_closed(place: Place) -> None:
         assert raw.recv(4096).startswith(b"HTTP/1.1 101")
         with pytest.raises(ConnectionError):
             raw.sendall(ping * 500_000)
+
+
+def test_bodies_count_as_held_until_what_they_say_is_done() -> None:
+    async def life() -> None:
+        broker = await Broker.open(MemoryStore())
+        door, place = await http(broker)
+        door.max_held = 1500
+
+        def publish() -> Answer:
+            with Peer(place) as peer:
+                return peer.ask("POST", messages_of("t"), b"x" * 1000, {"Idempotency-Key": "k"})
+
+        async with asyncio.timeout(PATIENCE):
+            async with door.keys.taken((ANYONE.user, key_name("k", "t"))):
+                first = asyncio.create_task(asyncio.to_thread(publish))
+                await comes_true(lambda: door.held == 1000 and len(door.state.tasks) == 1)
+                assert (await asyncio.to_thread(publish)).status == 503
+            assert (await first).status == 201
+            await comes_true(lambda: door.held == 0)
+        await door.close()
+        await broker.close()
+
+    asyncio.run(life())

@@ -135,6 +135,8 @@ class Application:
                 await self._refuse(call, mistake, receive, with_headers)
             else:
                 call.visit.transport.abort()
+        finally:
+            call.release()
 
     async def _answered(self, call: Call, receive: Receive, send: Send) -> None:
         if self._door.closing:
@@ -157,6 +159,7 @@ class Application:
         response = await handler(call)
         if call.visit.unread:
             await _drop_body(call)
+        call.release()
         await response(scope, receive, send)
 
     def _found(self, scope: Scope) -> tuple[Mapping[str, Handler], bool]:
@@ -168,6 +171,7 @@ class Application:
         raise HttpProblem(404, f"There is nothing at {scope['path'][:200]!r}.")
 
     async def _refuse(self, call: Call, error: StafetaError, receive: Receive, send: Send) -> None:
+        call.release()
         response = refusal(error)
         if call.visit.unread and call.method not in access.SAFE:
             response.headers["connection"] = "close"  # whatever follows may go on for ever

@@ -24,7 +24,7 @@ MAX_UNUSED: Final = 64 << 10  # bytes of a body that nobody looks at
 
 
 class Call:
-    __slots__ = ("_body", "_headers", "_receive", "door", "method", "scope", "verbs", "visit")
+    __slots__ = ("_body", "_headers", "_held", "_receive", "door", "method", "scope", "verbs", "visit")
 
     verbs: Verbs
 
@@ -40,6 +40,7 @@ class Call:
             headers[name] = headers[name] + b", " + value if name in headers else value
         self._headers = headers
         self._body: bytes | None = None
+        self._held = 0
 
     def header(self, name: str) -> str:
         """Empty where there is none."""
@@ -94,6 +95,7 @@ class Call:
                 part = message.get("body", b"")
                 size += len(part)
                 door.held += len(part)
+                self._held += len(part)
                 parts.append(part)
                 if size > most:
                     raise _too_large(most)
@@ -112,8 +114,11 @@ class Call:
             raise HttpProblem(
                 408, "The body came too slowly, or not at all.", {"connection": "close"}
             ) from None
-        finally:
-            door.held -= size
+
+    def release(self) -> None:
+        """What the body says is done: it is not in memory any more."""
+        self.door.held -= self._held
+        self._held, self._body = 0, None
 
     async def _pay(self, size: int) -> None:
         """Read no further until these bytes are paid for."""

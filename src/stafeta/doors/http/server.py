@@ -61,7 +61,7 @@ class HttpDoor:
         self.secure = certificates is not None
         self.hosts = frozenset(host.lower() for host in hosts)
         self.max_body = max_body
-        self.held = 0  # bytes of bodies that are being read
+        self.held = 0  # bytes of bodies of requests that are not answered yet
         self.max_held = max(HELD * max_body, 64 << 20)
         self.warn = SeldomLog(log).warning
         self.connections = Connections(broker, buffer, max_connections, peer_timeout, log, "http")
