@@ -332,7 +332,7 @@ def test_axe_finds_nothing_serious(
     peer.post("/api/subscriptions", {"client": "reader", "filter": topic})
     publish(peer, topic, "1.5", "2.5", kind="float")
     report(pipeline, "archive", "running", 3, 140)
-    pages = {"": "Store", "topics": topic, f"topics/{topic.replace('/', '%2F')}": "last 2.5"}
+    pages = {"": "Store", f"topics?search={topic}": topic, f"topics/{topic.replace('/', '%2F')}": "last 2.5"}
     for path, text in {**pages, "subscriptions": "reader", "pipeline": "Throughput"}.items():
         window.open(path)
         window.see(text)
