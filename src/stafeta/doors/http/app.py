@@ -189,6 +189,8 @@ class Application:
                 }
             )
             await send({"type": "websocket.http.response.body", "body": response.body})
+        except ClientGone:
+            pass
         except asyncio.CancelledError:
             raise
         except Exception as error:
