@@ -86,7 +86,7 @@ class Overview:
         self._usage: tuple[float, Usage] | None = None
         self._asked = -INTEREST
         self._sample: bytes = b""
-        self._made: asyncio.Future[None] = self._loop.create_future()
+        self._made: asyncio.Future[bytes | None] = self._loop.create_future()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -110,9 +110,10 @@ class Overview:
 
     async def following(self) -> bytes | None:
         """The next sample; None where there are no more."""
+        if self._closed:
+            return None
         self._asked = self._loop.time()
-        await asyncio.shield(self._made)
-        return None if self._closed else self._sample
+        return await asyncio.shield(self._made)
 
     def history(self) -> bytes:
         """The rates of the last minutes, by columns."""
@@ -141,7 +142,7 @@ class Overview:
     def _wake(self) -> None:
         made, self._made = self._made, self._loop.create_future()
         if not made.done():
-            made.set_result(None)
+            made.set_result(None if self._closed else self._sample)
 
     def _count(self) -> Rates:
         now, figures = self._loop.time(), self._broker.figures()

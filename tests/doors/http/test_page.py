@@ -328,11 +328,12 @@ def test_axe_finds_nothing_serious(
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
-    window.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    # What just appears is faint for a moment, unless one wants no motion.
+    window.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
     peer.post("/api/subscriptions", {"client": "reader", "filter": topic})
     publish(peer, topic, "1.5", "2.5", kind="float")
     report(pipeline, "archive", "running", 3, 140)
-    pages = {"": "Store", "topics": topic, f"topics/{topic.replace('/', '%2F')}": "last 2.5"}
+    pages = {"": "Store", f"topics?search={topic}": topic, f"topics/{topic.replace('/', '%2F')}": "last 2.5"}
     for path, text in {**pages, "subscriptions": "reader", "pipeline": "Throughput"}.items():
         window.open(path)
         window.see(text)

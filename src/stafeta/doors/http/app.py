@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from stafeta.doors.http import access, dashboard, pages, publishing, status, streams, subscriptions, topics
+from stafeta.doors.http import access, overview, pages, publishing, status, streams, subscriptions, topics
 from stafeta.doors.http.call import Call, ClientGone, answer, refusal
 from stafeta.doors.http.openapi import document
 from stafeta.doors.http.problems import HttpProblem
@@ -53,12 +53,12 @@ OPEN: Final[dict[str, Mapping[str, Handler]]] = {
     "/api/login": {"POST": status.login},
     "/api/session": {"GET": status.session},
     **pages.ROUTES,
-    **dashboard.ROUTES,
 }
 # Longer paths first: the name of a topic takes all that is left.
 CHECKED: Final[dict[str, Mapping[str, Handler]]] = {
     "/api/logout": {"POST": status.logout},
     "/api/stats": {"GET": status.stats},
+    "/api/overview": {"GET": overview.once},
     "/api/damaged": {"GET": topics.damaged},
     "/api/clients": {"GET": subscriptions.clients},
     "/api/topics": {"GET": topics.listed},
@@ -74,7 +74,7 @@ CHECKED: Final[dict[str, Mapping[str, Handler]]] = {
     "/api/subscriptions/ack": {"POST": subscriptions.ack},
     "/api/subscriptions/move": {"POST": subscriptions.move},
 }
-STREAMS: Final[dict[str, Stream]] = {"/api/events": streams.events}
+STREAMS: Final[dict[str, Stream]] = {"/api/events": streams.events, "/api/overview/events": overview.events}
 SOCKET: Final = "/api/socket"
 
 
@@ -89,14 +89,10 @@ class Application:
             (Route(path, _nobody, methods=None), methods, path in OPEN)
             for path, methods in {**OPEN, **CHECKED}.items()
         ]
-        self._streams = dict(STREAMS)
 
     def mount(self, path: str, methods: Mapping[str, Handler], *, checked: bool = True) -> None:
         """One more path, before all others."""
         self._routes.insert(0, (Route(path, _nobody, methods=None), methods, not checked))
-
-    def mount_stream(self, path: str, stream: Stream) -> None:
-        self._streams[path] = stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -144,7 +140,7 @@ class Application:
         scope = call.scope
         # With its escapes: a slash in the name of a topic is not one between parts of the path.
         scope["path"] = scope["raw_path"].decode("ascii")
-        stream = self._streams.get(scope["path"])
+        stream = STREAMS.get(scope["path"])
         if stream is not None:
             _method(call, {"GET": stream})
             access.check_origin(call)
@@ -197,6 +193,8 @@ class Application:
                 }
             )
             await send({"type": "websocket.http.response.body", "body": response.body})
+        except ClientGone:
+            pass
         except asyncio.CancelledError:
             raise
         except Exception as error:

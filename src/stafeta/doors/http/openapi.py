@@ -388,6 +388,23 @@ def _status() -> Schema:
                 },
             )
         },
+        "/api/overview": {
+            "get": _operation(
+                "overview",
+                "What the dashboard shows, as of a second ago",
+                "broker",
+                {"200": ("Rates, lag, doors, store, jobs.", _json(ref_("Overview")))},
+                description="For those who administer the broker, or may list every topic.",
+            )
+        },
+        "/api/overview/events": {
+            "get": _operation(
+                "overview_events",
+                "The same each second, as server-sent events",
+                "live",
+                {"200": ("`history` once, then `sample`s.", {EVENTS: {"schema": TEXT}})},
+            )
+        },
         "/api/login": {
             "post": _operation(
                 "login",

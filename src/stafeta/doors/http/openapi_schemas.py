@@ -80,7 +80,25 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "topic first last count", topic=TEXT, first=COUNT, last=COUNT, count=COUNT, repeated=BOOL
     ),
     "Session": object_(
-        "authenticated users version", authenticated=BOOL, users=BOOL, user=MAYBE_TEXT, version=TEXT
+        "authenticated users version",
+        authenticated=BOOL,
+        users=BOOL,
+        user=MAYBE_TEXT,
+        sees_all=BOOL,
+        version=TEXT,
+    ),
+    "Overview": object_(
+        "version time rates totals lag doors store jobs",
+        version=TEXT,
+        time={**NUMBER, "description": "Seconds since 1970."},
+        rates={"type": "object", "additionalProperties": NUMBER},
+        totals={"type": "object", "additionalProperties": NUMBER},
+        lag=object_(
+            "messages seconds slowest", messages=COUNT, seconds=NUMBER, slowest=list_({"type": "object"})
+        ),
+        doors=list_(all_(door=TEXT, connections=COUNT, accepted=COUNT, rejected=COUNT, dropped=COUNT)),
+        store={"type": "object", "additionalProperties": COUNT},
+        jobs=list_(object_("job state", job=TEXT, state=TEXT)),
     ),
     "Range": object_("topic", topic=NAME, offset=COUNT, first=COUNT, last=COUNT),
     "Damage": all_(topic=TEXT, first=COUNT, last=COUNT),

@@ -12,7 +12,7 @@ from starlette.types import Receive, Send
 from stafeta.doors.http import encoding
 from stafeta.doors.http.call import Call, plain
 from stafeta.doors.http.codec import EVENTS, JSON
-from stafeta.doors.http.problems import problem
+from stafeta.doors.http.problems import HttpProblem, problem
 from stafeta.errors import StafetaError
 
 HEADERS: Final = [
@@ -36,35 +36,39 @@ class Sampler(Protocol):
         """There are no more."""
 
 
-class OverviewPages:
-    def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
+async def once(call: Call) -> Response:
+    call.verbs.check_sees_all()
+    call.parameters.end()
+    return plain(await _sampler(call).current(), JSON, {"cache-control": "no-store"})
 
-    async def once(self, call: Call) -> Response:
-        call.verbs.check_sees_all()
-        call.parameters.end()
-        return plain(await self._sampler.current(), JSON, {"cache-control": "no-store"})
 
-    async def events(self, call: Call, receive: Receive, send: Send) -> None:
-        call.verbs.check_sees_all()
-        call.parameters.end()
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        if call.method == "HEAD":
-            await send({"type": "http.response.body", "body": b""})
-            return
-        await _write(send, b"retry: 1000\nevent: history\ndata: " + self._sampler.history() + b"\n\n")
-        while not call.visit.transport.is_closing():
-            sample = await self._sampler.following()
-            if sample is None:
-                break
-            try:
-                call.verbs.check_sees_all()  # users change
-            except StafetaError as error:
-                await _write(send, encoding.event(problem(error), "error"))
-                break
-            call.visit.has_spoken()
-            await _write(send, b"event: sample\ndata: " + sample + b"\n\n")
+async def events(call: Call, receive: Receive, send: Send) -> None:
+    call.verbs.check_sees_all()
+    call.parameters.end()
+    sampler = _sampler(call)
+    await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+    if call.method == "HEAD":
         await send({"type": "http.response.body", "body": b""})
+        return
+    await _write(send, b"retry: 1000\nevent: history\ndata: " + sampler.history() + b"\n\n")
+    while not call.visit.transport.is_closing():
+        sample = await sampler.following()
+        if sample is None:
+            break
+        try:
+            call.verbs.check_sees_all()  # users change
+        except StafetaError as error:
+            await _write(send, encoding.event(problem(error), "error"))
+            break
+        call.visit.has_spoken()
+        await _write(send, b"event: sample\ndata: " + sample + b"\n\n")
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _sampler(call: Call) -> Sampler:
+    if call.door.overview is None:
+        raise HttpProblem(404, "This broker has no overview.")
+    return call.door.overview
 
 
 async def _write(send: Send, data: bytes) -> None:

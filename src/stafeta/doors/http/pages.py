@@ -1,9 +1,10 @@
-"""Files that come with the door: the page that explains its API, and lets one try it."""
+"""Files that come with the door: the dashboard, and the page that explains its API and lets one try it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final
 
 from starlette.responses import Response
@@ -20,6 +21,7 @@ TYPES: Final = {
     "json": "application/json",
     "woff2": "font/woff2",
 }
+DASHBOARD: Final = "stafeta.doors.http.page"
 Handler = Callable[[Call], Awaitable[Response]]
 
 
@@ -47,7 +49,18 @@ def page(package: str, name: str) -> Mapping[str, Handler]:
     return {"GET": send}
 
 
+def _names(folder: Traversable, before: str = "") -> Iterator[str]:
+    """The files below a folder that have a media type."""
+    for one in folder.iterdir():
+        if one.is_dir():
+            yield from _names(one, f"{before}{one.name}/")
+        elif one.name.rpartition(".")[2] in TYPES:
+            yield before + one.name
+
+
 ROUTES: Final = {
+    "/": page(DASHBOARD, "index.html"),
+    **{f"/page/{name}": page(DASHBOARD, name) for name in sorted(_names(files(DASHBOARD)))},
     "/api/docs": page("stafeta.doors.http.static", "docs.html"),
     "/api/docs.js": page("stafeta.doors.http.static", "docs.js"),
     "/api/docs.css": page("stafeta.doors.http.static", "docs.css"),

@@ -25,7 +25,7 @@ from stafeta.doors.http.app import Application
 from stafeta.doors.http.connection import HttpConnection
 from stafeta.doors.http.logins import Logins
 from stafeta.doors.http.metrics import Scraper, route
-from stafeta.doors.http.overview import OverviewPages, Sampler
+from stafeta.doors.http.overview import Sampler
 from stafeta.doors.http.publishing import Keys
 from stafeta.doors.http.streams import Streams
 from stafeta.doors.tls import Certificates, layered
@@ -70,6 +70,7 @@ class HttpDoor:
         self.keys = Keys()
         self.share = broker.share()
         self.numbers = count(1)
+        self.overview = overview
         self.closing = False
         self._certificates = certificates
         self._servers: list[asyncio.Server] = []
@@ -77,11 +78,6 @@ class HttpDoor:
         application = Application(self)
         if metrics is not None:
             application.mount("/metrics", route(metrics))
-        self._overview = overview
-        if overview is not None:
-            watched = OverviewPages(overview)
-            application.mount("/api/overview", {"GET": watched.once})
-            application.mount_stream("/api/overview/events", watched.events)
         self.config = Config(
             application,
             http=HttpConnection,
@@ -130,8 +126,8 @@ class HttpDoor:
         for server in self._servers:
             server.close()
         self.streams.close()
-        if self._overview is not None:
-            self._overview.close()
+        if self.overview is not None:
+            self.overview.close()
         for connection in list(self.state.connections):
             connection.shutdown()
         with suppress(TimeoutError):

@@ -19,7 +19,7 @@ from stafeta.broker import Subscription, Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.delivery import Encoder, PushSession
 from stafeta.doors.http import commands, encoding
-from stafeta.doors.http.call import Call
+from stafeta.doors.http.call import Call, ClientGone
 from stafeta.doors.http.codec import EVENTS, Parameters, name_of
 from stafeta.doors.http.connection import Visit, Wire, chunked, framed
 from stafeta.doors.http.problems import problem
@@ -283,6 +283,7 @@ async def events(call: Call, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
     streams = call.door.streams
+    _check_there(call, subscriptions)
     stream = streams.begin(call, client, "events", auto=asked.auto)
     try:
         _join(stream, subscriptions, asked)
@@ -290,6 +291,14 @@ async def events(call: Call, receive: Receive, send: Send) -> None:
             pass
     finally:
         streams.ended(stream)
+
+
+def _check_there(call: Call, subscriptions: list[Subscription]) -> None:
+    """Whoever has gone meanwhile leaves nothing behind."""
+    if call.visit.transport.is_closing():
+        for subscription in subscriptions:
+            call.verbs.leave(subscription)
+        raise ClientGone
 
 
 def _join(stream: Stream, subscriptions: list[Subscription], asked: Wanted) -> None:
@@ -309,6 +318,7 @@ async def sockets(call: Call, receive: Receive, send: Send) -> None:
     await receive()  # that it wants to connect
     await send({"type": "websocket.accept"})
     streams = call.door.streams
+    _check_there(call, subscriptions)
     stream = streams.begin(call, client, "frames", auto=asked.auto)
     try:
         _join(stream, subscriptions, asked)
