@@ -81,6 +81,7 @@ REFUSED: dict[str, Doing] = {
 OWN: dict[str, Doing] = {
     "publish_all": lambda v, s: _same(v.publish_all([("a/t", 3, b"x", "")]), 1),
     "may_publish": lambda v, s: _same(v.may_publish("a/t"), False),
+    "sees_all": lambda v, s: _same(v.sees_all(), False),
     "begin_transaction": lambda v, s: _same(v.begin_transaction("flight/p")[0], 0),
     "prepare_transaction": lambda v, s: v.prepare_transaction("flight/p", 0),
     "commit_transaction": lambda v, s: v.commit_transaction("flight/p", 5),

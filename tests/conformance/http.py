@@ -13,15 +13,23 @@ from websockets.sync.client import connect
 from stafeta.addresses import Address
 from tests.brokers import Doors
 from tests.conformance.dialects import Dialect, Received, Stranger
+from tests.conformance.encrypted import secrets_of
 from tests.conformance.zeromq import Fetching
 from tests.waiting import PATIENCE
+
+
+def connection_of(broker: Doors) -> http.client.HTTPConnection:
+    place, secrets = broker.door("http"), secrets_of(broker)
+    if secrets is None:
+        return http.client.HTTPConnection(*place, timeout=PATIENCE)
+    return http.client.HTTPSConnection(*place, timeout=PATIENCE, context=secrets.context)
 
 
 class Rest(Fetching):
     def __init__(self, broker: Doors, name: str) -> None:
         super().__init__()
         self._name = name
-        self._connection = http.client.HTTPConnection(*broker.door("http"), timeout=PATIENCE)
+        self._connection = connection_of(broker)
 
     def subscribe(self, topic: str) -> None:
         self.ask("POST", "/api/subscriptions", {"client": self._name, "filter": topic})
@@ -67,10 +75,12 @@ class Rest(Fetching):
 
 class Socket(Stranger):
     def __init__(self, broker: Doors, name: str) -> None:
+        secrets = secrets_of(broker)
         self._closing = ExitStack()
         self._connection = self._closing.enter_context(
             connect(
-                f"ws://{Address(*broker.door('http'))}/api/socket?client={name}",
+                f"{'ws' if secrets is None else 'wss'}://{Address(*broker.door('http'))}/api/socket?client={name}",
+                ssl=None if secrets is None else secrets.context,
                 open_timeout=PATIENCE,
                 max_size=None,
                 compression=None,

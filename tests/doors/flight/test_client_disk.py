@@ -39,7 +39,9 @@ def test_a_full_disk_is_told_and_what_waited_is_stored_when_there_is_room(small_
             producer.send_many(f"{number} ".ljust(20_000, "x") for number in range(1000))
         stored = producer.acknowledged
         assert 0 < stored < producer.sent
-        assert numbers(broker, "t") == list(range(stored))
+        found = numbers(broker, "t")  # the producer goes on trying, and a batch may still have had room
+        assert found == list(range(len(found)))
+        assert stored <= len(found) < producer.sent
         with pytest.raises(Unavailable):
             broker.publish("other", [b"y" * 300_000])
         ballast.unlink()

@@ -122,7 +122,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def _late(self) -> None:
         self._door.warn(
-            "connections are closed that do not finish the head of a request", peer=self.visit.peer
+            "connections are closed that do not finish the head of a request in time (limits.identify_timeout)",
+            peer=self.visit.peer,
         )
         self.transport.abort()
 
