@@ -58,7 +58,10 @@ async def listed(call: Call) -> Response:
                 if len(found) == limit:
                     more = topic.name
                     break
-    lines = [_line(call.verbs, topic) for topic in found]
+    lines: list[dict[str, Any]] = []
+    for topic in found:
+        lines.append(_line(call.verbs, topic))
+        await asyncio.sleep(0)  # a topic may have thousands of subscriptions, which are looked at
     return answer({"topics": lines, "after": more})
 
 
