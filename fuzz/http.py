@@ -14,6 +14,7 @@ from fuzz.target import Target
 from stafeta.doors.http import access, codec, encoding
 from stafeta.errors import StafetaError
 from stafeta.message import Kind, RowBatch, check_payload
+from stafeta.security.authorization import credentials_of
 
 _LONGEST_ERROR = 4000  # bytes, as it is told
 
@@ -33,7 +34,7 @@ def queries(data: bytes) -> None:
 def headers(data: bytes) -> None:
     text = data.decode("latin-1")
     assert codec.accepted(text, (codec.JSON, codec.NDJSON)) in (codec.JSON, codec.NDJSON, None)
-    password, token = _read(codec.credentials_of, text) or (None, None)
+    password, token = _read(credentials_of, text) or (None, None)
     assert password is None or token is None
     codec.cookie(text, "stafeta_session")
     host = codec.host_of(text)

@@ -4,7 +4,6 @@
 2. A ticket that is no object is the name of a topic.
 """
 
-from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from stafeta.errors import InvalidRequest, NotAuthenticated, OutOfSequence, StafetaError
+from stafeta.errors import InvalidRequest, OutOfSequence, StafetaError
 from stafeta.message import COLUMNS
 from stafeta.times import micros_of
 
@@ -22,7 +21,6 @@ BATCH_ROWS: Final = 65_536
 MAX_PARTITIONS: Final = 10_000
 SENTENCE: Final = 500  # characters
 MAX_BODY: Final = 1 << 20  # bytes
-MAX_CREDENTIALS: Final = 8 << 10  # characters of a header
 _LARGEST: Final = (1 << 63) - 1
 
 
@@ -389,23 +387,3 @@ def write_error(error: StafetaError) -> bytes:
     if isinstance(error, OutOfSequence):
         answer["expected"] = error.expected
     return orjson.dumps(answer)
-
-
-def credentials_of(header: str | None) -> tuple[tuple[str, str] | None, str | None]:
-    """User and password, or a token, of the header `authorization`; neither where there is none. One that cannot be
-    read is refused, and not taken for none."""
-    if header is None:
-        return None, None
-    scheme, _, value = header.strip().partition(" ")
-    if scheme.lower() == "bearer":
-        return None, value.strip()
-    try:
-        if scheme.lower() == "basic" and len(value) <= MAX_CREDENTIALS:
-            user, colon, password = b64decode(value.strip(), validate=True).decode().partition(":")
-            if colon:
-                return (user, password), None
-    except ValueError:
-        pass
-    raise NotAuthenticated(
-        "The header authorization is neither Bearer TOKEN nor Basic with user and password."
-    )

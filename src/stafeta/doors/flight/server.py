@@ -23,7 +23,7 @@ from stafeta.broker.portions import in_portions
 from stafeta.doors.figures import DoorFigures
 from stafeta.doors.flight.actions import client_of
 from stafeta.doors.flight.calls import Calls
-from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket, credentials_of
+from stafeta.doors.flight.codec import MAX_PARTITIONS, Description, Ticket
 from stafeta.doors.flight.connections import Connections
 from stafeta.doors.flight.puts import PutStream
 from stafeta.doors.flight.readers import (
@@ -42,6 +42,7 @@ from stafeta.logs import announce
 from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
 from stafeta.ranges import without
 from stafeta.security import ANYONE
+from stafeta.security.authorization import credentials_of
 
 T = TypeVar("T")
 log = logging.getLogger("stafeta.flight")

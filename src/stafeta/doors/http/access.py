@@ -15,12 +15,13 @@ from urllib.parse import urlsplit
 
 from stafeta import addresses
 from stafeta.broker import Verbs
-from stafeta.doors.http.codec import FORM_TYPES, cookie, credentials_of, host_of, media_type
+from stafeta.doors.http.codec import FORM_TYPES, cookie, host_of, media_type
 from stafeta.doors.http.logins import COOKIE
 from stafeta.doors.http.problems import HttpProblem
 from stafeta.doors.tls import certified_name
 from stafeta.errors import NotAuthenticated
 from stafeta.security import ANYONE, Principal
+from stafeta.security.authorization import credentials_of
 
 if TYPE_CHECKING:
     from stafeta.doors.http.call import Call

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote
 import orjson
 
 from stafeta import times
-from stafeta.errors import ConfigError, InvalidClient, InvalidMessage, InvalidRequest, NotAuthenticated
+from stafeta.errors import ConfigError, InvalidClient, InvalidMessage, InvalidRequest
 from stafeta.message import Kind, check_payload
 from stafeta.names import (
     DEVICES_PREFIX,
@@ -33,7 +33,6 @@ from stafeta.names import (
 
 MAX_INT: Final = (1 << 63) - 1
 MAX_PARAMETERS: Final = 1000
-MAX_CREDENTIALS: Final = 8192  # bytes
 MAX_KEY: Final = 255  # characters of an idempotency key
 MAX_RANGES: Final = 1000
 MAX_TIME: Final = 4_102_444_800_000_000 * 10  # microseconds, about the year 3270
@@ -128,26 +127,6 @@ def accepted(header: str, offered: Sequence[str]) -> str | None:
                 if best is None or rank > best:
                     best, found = rank, one
     return found
-
-
-def credentials_of(header: str | None) -> tuple[tuple[str, str] | None, str | None]:
-    """User and password, or a token, of the header `Authorization`; neither where there is none. One that cannot be
-    read is refused, and not taken for none."""
-    if header is None:
-        return None, None
-    scheme, _, value = header.strip().partition(" ")
-    if scheme.lower() == "bearer":
-        return None, value.strip()
-    try:
-        if scheme.lower() == "basic" and len(value) <= MAX_CREDENTIALS:
-            user, colon, password = b64decode(value.strip(), validate=True).decode().partition(":")
-            if colon:
-                return (user, password), None
-    except ValueError:
-        pass
-    raise NotAuthenticated(
-        "The header Authorization is neither Bearer TOKEN nor Basic with user and password."
-    )
 
 
 def cookie(header: str, name: str) -> str | None:
