@@ -342,10 +342,11 @@ class GuardedBroker(Overviews):
         subscription: Subscription,
         topics: Iterable[Topic] | None,
         size: int,
+        limit: int | None = None,
         *,
         in_turn: bool = False,
     ) -> list[Batch]:
-        found = await self._broker.fetch(self._owned(subscription), topics, size, in_turn=in_turn)
+        found = await self._broker.fetch(self._owned(subscription), topics, size, limit, in_turn=in_turn)
         permits = subscription.permits
         return found if permits is None else [batch for batch in found if permits(batch.topic)]
 

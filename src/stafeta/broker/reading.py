@@ -31,16 +31,17 @@ class LogReader:
         subscription: Subscription,
         topics: Iterable[Topic] | None,
         size: int,
+        limit: int | None = None,
         *,
         in_turn: bool = False,
     ) -> list[Batch]:
         """What the subscription has not acknowledged on these topics (None: on all that it has cursors on), in order,
-        up to about `size` bytes.
+        up to about `size` bytes and, of each topic, `limit` messages.
 
         Whoever says how far he is by one position gets them `in_turn`: of other topics nothing that comes after what
         waits behind damage, since he would acknowledge that unseen."""
         # As of one instant: else what is committed while one topic is read would come before what it came after.
-        limit = self._log.visible_position
+        before = self._log.visible_position
         ends: list[tuple[Topic, Cursor, int]] = []
         async for topic in in_portions(list(subscription.cursors) if topics is None else topics):
             cursor = subscription.cursors.get(topic)
@@ -54,16 +55,16 @@ class LogReader:
             if subscription.durable:
                 cursors[topic.name] = cursor
             try:
-                found.append(await self._pending(topic, cursor, visible, share))
+                found.append(await self._pending(topic, cursor, visible, share, limit))
             except StoreDamaged as error:
                 damaged = damaged or error
                 if in_turn:
-                    limit = min(limit, await self._next_position(topic, error.stop))
+                    before = min(before, await self._next_position(topic, error.stop))
             await asyncio.sleep(0)  # what is in memory is read without waiting
         if sum([batch.count for batches, _ in found for batch in batches]) > MANY and len(found) > 1:
-            batches = await asyncio.to_thread(in_order, found, size, limit)
+            batches = await asyncio.to_thread(in_order, found, size, before)
         else:
-            batches = in_order(found, size, limit)
+            batches = in_order(found, size, before)
         if damaged is not None and not batches:
             raise damaged  # else what is whole comes first
         self._count(batches, cursors)
@@ -77,15 +78,16 @@ class LogReader:
                 counts.redelivered += cursor.hand_out(batch.base, batch.end)
 
     async def _pending(
-        self, topic: Topic, cursor: Cursor, visible: int, size: int
+        self, topic: Topic, cursor: Cursor, visible: int, size: int, limit: int | None
     ) -> tuple[list[Batch], bool]:
         """What a cursor has before it, and whether there is more. Gaps between what was acknowledged may be many and
         small: what lies between them is read with them, and left out."""
         batches: list[Batch] = []
+        left = visible if limit is None else limit
         span = cursor.next_pending(topic.first, visible)
-        while span is not None and size > 0:
+        while span is not None and size > 0 and left > 0:
             start, stop = span
-            stop = max(stop, min(start + AROUND, visible))
+            stop = min(max(stop, min(start + AROUND, visible)), start + left)
             try:
                 read = await self._log.read(topic, start, stop, size)
             except StoreDamaged:
@@ -97,6 +99,7 @@ class LogReader:
                 for a, b in cursor.pending(batch.end, batch.base):
                     batches.append(batch.cut(a, b))
                     size -= batches[-1].size + PIECE
+                    left -= b - a
             span = cursor.next_pending(reached, visible)
             await asyncio.sleep(0)
         return batches, span is not None

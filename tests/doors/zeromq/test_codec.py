@@ -82,7 +82,7 @@ def test_a_json_reply_is_the_first_messages_and_no_longer_than_it_may(
 
 @given(st.binary() | st.text().map(str.encode))
 def test_a_json_reply_of_one_message_reads_back(message: bytes) -> None:
-    body = json.loads(JSON.messages(Get("c", "t", 4), delivery([message]), 0))["body"]
+    body = json.loads(JSON.messages(Get("c", "t", 4, 1, single=True), delivery([message]), 0))["body"]
     assert body["publication_id"] == 5
     assert _data({"text": body["publication"], **body}) == message
 

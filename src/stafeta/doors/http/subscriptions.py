@@ -174,13 +174,15 @@ async def messages(call: Call) -> Response:
     subscription = verbs.subscription_named(name, filter_)
     await verbs.begun(subscription)
     size = min(SIZE, limit * (64 << 10))
-    batches = _at_most(await _fetched(verbs, subscription, size, wait), limit)
+    batches = _at_most(await _fetched(verbs, subscription, size, limit, wait), limit)
     return await written(batches, media, {})
 
 
-async def _fetched(verbs: Verbs, subscription: Subscription, size: int, wait: float) -> list[Batch]:
+async def _fetched(
+    verbs: Verbs, subscription: Subscription, size: int, limit: int, wait: float
+) -> list[Batch]:
     if not wait:
-        return await verbs.fetch(subscription, None, size)
+        return await verbs.fetch(subscription, None, size, limit)
     wakeup = asyncio.Event()
 
     def wake(topic: Topic) -> None:
@@ -189,7 +191,7 @@ async def _fetched(verbs: Verbs, subscription: Subscription, size: int, wait: fl
     verbs.watch(subscription, wake)  # first: more may come while it is looked for
     try:
         async with asyncio.timeout(wait):
-            while not (found := await verbs.fetch(subscription, None, size)):
+            while not (found := await verbs.fetch(subscription, None, size, limit)):
                 await wakeup.wait()
                 wakeup.clear()
         return found

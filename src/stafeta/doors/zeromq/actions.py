@@ -239,15 +239,15 @@ async def _deliver(verbs: Verbs, request: Get, size: int) -> FetchResult:
     if topic is None:
         if after is not None:
             await _ack_positions(verbs, subscription, Ack(request.client, request.filter, None, after))
-        batches = await verbs.fetch(subscription, None, size, in_turn=after is not None)
+        batches = await verbs.fetch(subscription, None, size, request.limit, in_turn=after is not None)
         return FetchResult(batches, by_position=True)
     if after is None:
-        return FetchResult(await verbs.fetch(subscription, [topic], size), by_position=False)
+        return FetchResult(await verbs.fetch(subscription, [topic], size, request.limit), by_position=False)
     verbs.check_offset(topic, after)
     verbs.ack(subscription, topic, 0, after + 1)
     verbs.commit()
-    if request.limit is not None:
-        return FetchResult(await verbs.fetch(subscription, [topic], size), by_position=False)
+    if not request.single:
+        return FetchResult(await verbs.fetch(subscription, [topic], size, request.limit), by_position=False)
     # Whoever says n has n, whatever was acknowledged in its name since.
     batches = await verbs.read(topic, after + 1, 1)
     return FetchResult([batch.cut(batch.base, batch.base + 1) for batch in batches[:1]], by_position=False)
@@ -256,7 +256,9 @@ async def _deliver(verbs: Verbs, request: Get, size: int) -> FetchResult:
 async def _read(verbs: Verbs, request: Read, size: int) -> FetchResult:
     topic = verbs.topic(request.topic)
     start = request.start or topic.back(topic.visible, request.last)
-    return FetchResult(await verbs.read(topic, max(start, topic.first), size), by_position=False)
+    start = max(start, topic.first)
+    found = await verbs.read(topic, start, size, min(start + request.limit, topic.visible))
+    return FetchResult(found, by_position=False)
 
 
 async def _ready(verbs: Verbs, watchers: Watchers, request: Wait) -> list[str]:

@@ -49,9 +49,10 @@ class Get(NamedTuple):
     client: str
     filter: str
     after: int | None = None  # None: what is not acknowledged
-    limit: int | None = None  # None: as the dialect has it
+    limit: int | None = None  # None: what one reply holds
     wait: float = 0.0
     mark: str | None = None  # None: it wants none
+    single: bool = False  # it wants one message, and not as a list
 
 
 class Ack(NamedTuple):

@@ -73,9 +73,10 @@ class JsonDialect:
                     _word(fields, "client_id"),
                     _word(fields, "topic"),
                     _number(details, "last_publication_id", -MAX_INT),
-                    _number(details, "limit", 1) if "limit" in details else None,
+                    _number(details, "limit", 1) if "limit" in details else 1,
                     _wait(details),
                     _mark(details),
+                    single="limit" not in details,
                 )
             case "SUB":
                 return Subscribe(_word(fields, "client_id"), _word(fields, "topic"), _mark(details))
@@ -122,7 +123,7 @@ class JsonDialect:
         return b'{"type":"ACK","body":{"current_publication_id":%d}}' % offset
 
     def messages(self, request: Get, fetched: FetchResult, size: int) -> bytes:
-        if request.limit is None:
+        if request.single:
             return _single(fetched)
         mark = _mark_field(fetched.mark)
         size -= len(_PUBLICATIONS % (b"", mark)) - 1
@@ -130,7 +131,7 @@ class JsonDialect:
         for publication in _publications(fetched):
             encoded = orjson.dumps(publication)
             size -= len(encoded) + 1
-            if publications and (size < 0 or len(publications) >= request.limit):
+            if publications and (size < 0 or len(publications) == request.limit):
                 break
             publications.append(encoded)
         return _PUBLICATIONS % (b",".join(publications), mark)
