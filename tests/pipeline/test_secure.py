@@ -98,7 +98,7 @@ def test_jobs_and_sql_use_the_environment_and_show_nothing(place: Place, tmp_pat
     small = ("--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={JVM.format(folder=tmp_path)}")
     for words in (
         ("pipeline", "run", "archive", "--once"),
-        ("sql", "SELECT count(*) AS readings FROM messages WHERE topic = 'hall'"),
+        ("sql", "SELECT count(payload) AS readings FROM messages WHERE topic = 'hall'"),
     ):
         command = subprocess.Popen(
             [sys.executable, "-m", "stafeta", *words, *lake, *small],

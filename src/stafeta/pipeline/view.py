@@ -4,11 +4,14 @@
    goes on and the broker collects. What is archived stays in the log for a grace period (`pipeline.grace`); a query
    that takes longer and misses something fails, and says so.
 2. A DataFrame is a snapshot: of the lake as of when it is made, of the log as of when it is first used.
+3. Which offsets of a topic there are is known without reading a message: whoever needs topics and offsets alone, as to
+   count them, gets them from the list of what is archived and the ends of the log.
 """
 
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
@@ -16,10 +19,11 @@ from pyspark.sql import functions as sf
 from stafeta.errors import ConfigError
 from stafeta.message import COLUMNS as OF_A_MESSAGE
 from stafeta.names import filters_of, matcher, pattern_of
+from stafeta.pipeline.connector.spark_schema import PLAIN
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
-from stafeta.ranges import Ranges, first_missing, without
+from stafeta.ranges import Ranges, first_missing, united, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
 COLUMNS: Final = (*TABLES["messages"].names, "text")
 READINGS: Final = (*OF_A_MESSAGE[:-1], "number", "decimal")
 NUMBERS: Final = ("int", "short_real", "float")
+_COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
+_EMPTY: Final = {"string": "", "binary": b"", "bigint": 0, "timestamp": datetime(1970, 1, 1, tzinfo=UTC)}
+_CHUNK: Final = 1 << 16  # offsets that a task makes at once
 _FITTING: Final = r"^-?0*[0-9]{1,20}(\.[0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
 
 logger = logging.getLogger(__name__)
@@ -70,7 +77,8 @@ def register(
     log: bool = True,
 ) -> None:
     """Makes the temporary views `messages` and `readings` (and `rollups` and `dead`, if the lake has them) as of now.
-    `columns` are those that are needed: others are null as far as they would come from the log. Without `log` the views
+    `columns` are those that are needed: others are empty as far as they would come from the log, and of the lake too
+    where topics and offsets are all that is needed. Without `log` the views
     are the lake alone."""
     stored = Stored(spark, config or _default(), subscribe, log=log)
     _warn(stored)
@@ -120,18 +128,17 @@ class Stored:
             past = lake.frame_of(spark, table, "messages")
             self._past = past if subscribe in ("#", "*") else past.where(matching(self._filters))
         self._starts = starts_of(self._filters, topics, self._known)
+        self._unread = {
+            name: without([(self._starts[name], one.next)], one.skipped) for name, one in topics.items()
+        }
         self._others = [(name, lake.frame(spark, name)) for name in ("rollups", "dead") if lake.has(name)]
-        self.unarchived = sum(
-            stop - start
-            for name, one in topics.items()
-            for start, stop in without([(self._starts[name], one.next)], one.skipped)
-        )
+        self.unarchived = sum(stop - start for runs in self._unread.values() for start, stop in runs)
         """So many messages are read of the log."""
         self.gone = list(gone_of(topics, self._known))
         """Which messages the lake lacks, and the log has no more: sentences."""
 
     def register(self, columns: Collection[str] = (*COLUMNS, *READINGS)) -> None:
-        """Makes the temporary views. Of the log, columns that are not named are null."""
+        """Makes the temporary views. Columns that are not named are empty as far as nothing is read for them."""
         stored = self.frame(_needed(columns))
         stored.withColumn("text", text()).createOrReplaceTempView("messages")
         numbers(stored).createOrReplaceTempView("readings")
@@ -139,13 +146,36 @@ class Stored:
             frame.createOrReplaceTempView(name)
 
     def frame(self, names: Sequence[str]) -> "DataFrame":
-        """The columns of the table `messages`, of lake and log. Of the log, those that are not named are null."""
+        """The columns of the table `messages`, of lake and log. Of the log, those that are not named are empty, and of
+        the lake too, where it need not be read."""
+        if known_unread(names):
+            return self._offsets(names)
         frames = [] if self._past is None else [self._past]
         if self._log:
             frames.append(self._live(names))
         if not frames:
             return self._spark.createDataFrame([], TABLES["messages"].columns)
         return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+    def _offsets(self, names: Sequence[str]) -> "DataFrame":
+        """The same, as far as it is known without reading."""
+        matches = [matcher(one) for one in self._filters]
+        archived = {
+            topic: runs
+            for topic, runs in self._known.archived.items()
+            if any(matches_it(topic) for matches_it in matches)
+        }
+        chunks = [
+            (topic, low, min(low + _CHUNK, stop) - 1)
+            for topic, runs in united(archived, self._unread).items()
+            for start, stop in runs
+            for low in range(start, stop, _CHUNK)
+        ]
+        spark: Any = self._spark
+        frame = spark.createDataFrame(
+            chunks, "topic string NOT NULL, low bigint NOT NULL, high bigint NOT NULL"
+        )
+        return _widened(frame.select("topic", sf.explode(sf.sequence("low", "high")).alias("offset")), names)
 
     def _live(self, names: Sequence[str]) -> "DataFrame":
         """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log
@@ -165,13 +195,25 @@ class Stored:
         frame = self._spark.read.format("stafeta").options(**options).load()
         if again:
             frame = _except(frame, again)
-        types = TABLES["messages"].types
-        return frame.select(
-            *(
-                sf.col(name) if name in names else sf.lit(None).cast(type_).alias(name)
-                for name, type_ in types.items()
-            )
+        return _widened(frame, names)
+
+
+def known_unread(names: Collection[str]) -> bool:
+    """Whether these columns are known without reading a message."""
+    return _COUNTED.issuperset(names)
+
+
+def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
+    """The columns of the table `messages`, empty where they are not named: null only where a message may have none,
+    since Spark makes of count(payload), where that is never null, a count that does not name it."""
+    types = TABLES["messages"].types
+    empty = {name: sf.lit(_EMPTY.get(type_) if name in PLAIN else None) for name, type_ in types.items()}
+    return frame.select(
+        *(
+            sf.col(name) if name in names else empty[name].cast(type_).alias(name)
+            for name, type_ in types.items()
         )
+    )
 
 
 def _frame(spark: "SparkSession", config: "Config", subscribe: str, names: Sequence[str]) -> "DataFrame":

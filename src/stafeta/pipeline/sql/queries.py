@@ -4,8 +4,9 @@
    needs neither a lake nor a broker.
 2. A broker that is away leaves the lake, and a warning says how far that goes.
 3. Spark does not tell a Python source which columns a query uses, but its optimised plan does: planning reads nothing,
-   and then the views are made with those columns only. Where the plan is not understood, all are read, and where the
-   log is short, too: planning twice would take longer.
+   and then the views are made with those columns only. Where topics and offsets are all that is used, no message is
+   read at all. Where the plan is not understood, all columns are, and where the log is short, too: planning twice would
+   take longer.
 4. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
 """
 
@@ -96,7 +97,7 @@ class Queries(Statements):
         return Done(rows, cut, bool(schema.names))
 
     def _frame(self, statement: str) -> "DataFrame":
-        from stafeta.pipeline.view import Stored
+        from stafeta.pipeline.view import Stored, known_unread
 
         named = bool(_NAMED.search(statement))
         # A view of the user's own may be built on one of ours, and is not to grow old either.
@@ -109,7 +110,8 @@ class Queries(Statements):
             self._tell(sentence)
         stored.register()
         frame = self._spark.sql(statement)
-        if stored.unarchived >= self._long and (columns := used_columns(frame)) is not None:
+        columns = used_columns(frame)
+        if columns is not None and (known_unread(columns) or stored.unarchived >= self._long):
             stored.register(columns)
             frame = self._spark.sql(statement)
         return frame
