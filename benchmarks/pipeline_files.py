@@ -1,6 +1,8 @@
 """A lake that was committed to once a second for a day: opened, counted, and compacted beside an archive that goes on.
 
-The files and commits are made without Spark and without a broker, as the archive makes them, one after the other.
+The files and commits are made without Spark and without a broker, as the archive makes them. Of the lake that is merged
+as it grows, the last hour is made commit by commit, with the merges and sweeps that the archive does meanwhile. Of what
+came before, a day's merges and sweeps leave one file, without a trace of how it came about: it is written as one.
 """
 
 import threading
@@ -30,6 +32,8 @@ DAY: Final = datetime(2026, 11, 1, tzinfo=UTC)  # which is over
 ROWS: Final = 10  # of a commit
 TOPIC: Final = "bench"
 AT_ONCE: Final = 500  # files that one commit takes where nobody merges
+HOUR: Final = 3_600  # commits that are made one by one where whoever commits merges
+SWEEP: Final = 60  # commits, at one a second, between two sweeps of the archive where `compact.keep` is 0
 
 
 class Found(NamedTuple):
@@ -70,8 +74,9 @@ def run(setting: Setting) -> list[Table]:
         Table(
             f"A lake of {commits:,} commits",
             f"Each of {ROWS} messages of {PAYLOAD} bytes, of one day that is over. Merged: by whoever commits, as the "
-            f"archive does. Small: {AT_ONCE} files a commit, which nobody merges; then compacted while an archive goes "
-            "on, whose slowest commit is told. How long it took to make it so; until all its files and offsets are "
+            f"archive does, and swept; the last {HOUR:,} one by one, those before as what merges leave of them. "
+            f"Small: {AT_ONCE} files a commit, which nobody merges; then compacted while an archive goes on, whose "
+            "slowest commit is told. How long it took to make it so; until all its files and offsets are "
             "known; and to count its rows with Spark, the second time in a session.",
             (
                 Column("lake", "lake"),
@@ -90,45 +95,60 @@ def run(setting: Setting) -> list[Table]:
 
 
 def _fill(lake: "Lake", commits: int, *, merged: bool) -> None:
+    from stafeta.pipeline.lake.unused import sweep
+
     if merged:
-        for number in range(commits):
-            _commit(lake, number)
+        before = max(0, commits - HOUR)
+        if before:
+            _commit(lake, range(before))
+        for number in range(before, commits):
+            _commit(lake, range(number, number + 1))
+            if number % SWEEP == 0:
+                sweep(lake.table("messages"), keep=0.0)
         return
     from stafeta.pipeline.lake.archived import ARCHIVED, Known, added
+    from stafeta.pipeline.lake.transactions import transaction
 
     table = lake.table("messages")
     for first in range(0, commits, AT_ONCE):
         last = min(first + AT_ONCE, commits)
-        urls = [_file(lake, number) for number in range(first, last)]
-        lists = added(table, Known({TOPIC: [(1 + first * ROWS, 1 + last * ROWS)]}, {}))
-        with table.transaction() as transaction:
-            transaction.add_files(urls, check_duplicate_files=False)
-            transaction.set_properties({ARCHIVED: lists})
+        urls = [_file(table.location(), range(number, number + 1)) for number in range(first, last)]
+        lists = added(table, Known({TOPIC: [_offsets(range(first, last))]}, {}))
+        with transaction(table) as changes:
+            changes.add_files(urls, check_duplicate_files=False)
+            changes.set_properties({ARCHIVED: lists})
 
 
-def _commit(lake: "Lake", number: int) -> None:
+def _commit(lake: "Lake", numbers: range) -> None:
+    """One commit, of what is in the commits of these numbers."""
     no_session: Any = None
-    first = 1 + number * ROWS
-    lake.archive_files(no_session, [_file(lake, number)], {TOPIC: [(first, first + ROWS)]}, "bench", number)
+    url = _file(lake.table("messages").location(), numbers)
+    lake.archive_files(no_session, [url], {TOPIC: [_offsets(numbers)]}, "bench", numbers.start)
 
 
-def _file(lake: "Lake", number: int) -> str:
+def _offsets(numbers: range) -> tuple[int, int]:
+    """From the first of them up to, not including, the last."""
+    return 1 + numbers.start * ROWS, 1 + numbers.stop * ROWS
+
+
+def _file(location: str, numbers: range) -> str:
     """Writes a file as a task of the archive does."""
     from stafeta.pipeline.connector.file_source import _File
 
-    first = 1 + number * ROWS
-    time = pa.scalar(DAY + timedelta(seconds=number % 86_400), pa.timestamp("us", "UTC"))
+    first, end = _offsets(numbers)
+    count = end - first
+    seconds = [DAY + timedelta(seconds=number % 86_400) for number in numbers for _ in range(ROWS)]
     columns: dict[str, Any] = {
-        "topic": pa.repeat(TOPIC, ROWS),
-        "offset": pa.array(range(first, first + ROWS), pa.int64()),
-        "timestamp": pa.repeat(time, ROWS),
-        "producer": pa.repeat("", ROWS),
-        "source": pa.repeat("127.0.0.1:1", ROWS),
-        "kind": pa.repeat("string", ROWS),
-        "payload": pa.array([f"{first + one:0{PAYLOAD}}".encode() for one in range(ROWS)]),
-        "counter": pa.nulls(ROWS, pa.int64()),
+        "topic": pa.repeat(TOPIC, count),
+        "offset": pa.array(range(first, end), pa.int64()),
+        "timestamp": pa.array(seconds, pa.timestamp("us", "UTC")),
+        "producer": pa.repeat("", count),
+        "source": pa.repeat("127.0.0.1:1", count),
+        "kind": pa.repeat("string", count),
+        "payload": pa.array([f"{offset:0{PAYLOAD}}".encode() for offset in range(first, end)]),
+        "counter": pa.nulls(count, pa.int64()),
     }
-    file = _File(lake.table("messages").location(), (DAY - datetime(1970, 1, 1, tzinfo=UTC)).days)
+    file = _File(location, (DAY - datetime(1970, 1, 1, tzinfo=UTC)).days)
     file.add(pa.RecordBatch.from_pydict(columns))
     return str(file.finish().column("url")[0].as_py())
 
@@ -161,7 +181,8 @@ class _Archive:
     def _run(self) -> None:
         while not self._ended.wait(0.1):
             start = perf_counter()
-            _commit(self._lake, self._first + self.commits)
+            number = self._first + self.commits
+            _commit(self._lake, range(number, number + 1))
             self.commits, self.slowest = self.commits + 1, max(self.slowest, perf_counter() - start)
 
 

@@ -94,6 +94,10 @@ class OutOfSequence(StafetaError):
         self.expected = expected
 
 
+class AlreadyWritten(OutOfSequence):
+    """Something else was written before under the number that a write has, or under a later one."""
+
+
 class NotStaged(StafetaError):
     """A transaction is to be committed with parts that are not there."""
 

@@ -26,6 +26,7 @@ _MINUTES = 3
 _HOT = 100  # which of the readings
 READINGS = 60 * _MINUTES + 1
 _PATIENCE = 800.0
+_SCHEMAS = "[[schema]]\ntopics = 'rooms/#'\ninline = {maximum = 30}\n"
 _RULES = '[[rule]]\nname = "hot"\ntopics = "rooms/#"\nabove = 30\n'
 
 
@@ -36,11 +37,13 @@ class Rooms:
         self._folder = folder
         self._config = folder / "stafeta.toml"
         (folder / "alerts.toml").write_text(_RULES)
+        (folder / "schemas.toml").write_text(_SCHEMAS)
         sections: dict[str, dict[str, object]] = {
             "lake": {"warehouse": str(folder / "lake")},
             "pipeline": {"broker": address(broker)},
             "rollup": {"sizes": ["1m"], "delay": "10s"},
             "alerts": {"rules": str(folder / "alerts.toml")},
+            "deadletter": {"schemas": str(folder / "schemas.toml")},
         }
         self._config.write_text(
             "".join(
@@ -105,6 +108,22 @@ class Rooms:
         alerts = [(said["topic"], said["state"], said["value"]) for said in self._told("alerts/#")]
         states = (("raised", 35.5), ("cleared", 20.1))
         assert Counter(alerts) == Counter((topic, *state) for topic in self.topics for state in states)
+
+    def check_dead(self) -> None:
+        """Each hot reading is dead once, in the lake and in its topic."""
+        dead = Lake(load(str(self._config)).lake).table("dead").scan(selected_fields=("topic", "offset"))
+        found = Counter((row["topic"], row["offset"]) for row in dead.to_arrow().to_pylist())
+        assert found == Counter((topic, _HOT + 1) for topic in self.topics)
+        assert Counter((said["topic"], said["offset"]) for said in self._told("dead/#")) == found
+
+    def check_copies(self, prefix: str) -> None:
+        """Each reading is in the copy of its topic once, in its order."""
+        with connect(self._broker) as connection:
+            for topic in self.topics:
+                one, other = (
+                    connection.read(name).column("payload") for name in (topic, f"{prefix}/{topic}")
+                )
+                assert one == other, topic
 
     def _told(self, filter_: str) -> list[dict[str, object]]:
         with connect(self._broker) as connection:

@@ -104,9 +104,13 @@ def test_a_batch_of_a_writer_is_added_once(spark: SparkSession, lake: Lake) -> N
     for batch, before in ((3, None), (5, 3)):  # what has come to 4 is not known to whoever writes this
         with pytest.raises(Unsound, match="its checkpoint is older than the lake"):
             lake.append("dead", rows, "first", batch, before)
+    for label, rows_added in (("one", 3), ("one", 0), ("", 0)):
+        assert lake.append("dead", rows, "third", 7, label=label).rows == rows_added
+    with pytest.raises(Unsound, match="has batch 7 of third, which now writes 7"):
+        lake.append("dead", rows, "third", 7, label="other")  # computed anew, of other messages maybe
     table = lake.table("dead")
     found: Any = table.scan().to_arrow()
-    assert sorted(found.column("offset").to_pylist()) == sorted(whole(1, 3) * 3)
+    assert sorted(found.column("offset").to_pylist()) == sorted(whole(1, 3) * 4)
     named = {task.file.file_path for task in table.scan().plan_files()}
     assert named == set(files.listed(table.location()))  # what was not added has not stayed
 

@@ -88,6 +88,9 @@ def test_our_error_is_found_in_what_spark_makes_of_it() -> None:
     failure = failure_of(StreamingQueryException(batch))
     assert failure == ("A rule is wrong: x.", True, failure.error)
     assert isinstance(failure.error, ConfigError)
+    for kind, lasting in (("OutOfSequence", False), ("AlreadyWritten", True)):
+        failure = failure_of(StreamingQueryException(batch.replace("errors.ConfigError", f"errors.{kind}")))
+        assert (failure.sentence, failure.lasting) == ("A rule is wrong: x.", lasting)
 
 
 def test_the_innermost_error_of_spark_is_told_without_its_wrapping() -> None:

@@ -1,8 +1,9 @@
-"""All jobs on a cluster, and through Spark Connect, while the processes that do their work are killed again and again.
+"""All jobs with tasks on a cluster, and through Spark Connect, while the processes that do their work are killed again
+and again.
 
 What is killed: Python processes of tasks, and on the cluster also executors, with all tasks in them. Spark repeats
 their tasks, and speculates on slow ones. Where a kill hits what belongs to the driver, a job fails, and is started
-again. In the end each message, window and alert is there once.
+again. In the end each message, window, alert, dead letter and replayed message is there once, and audit finds nothing.
 """
 
 import random
@@ -26,7 +27,7 @@ from tests.pipeline.test_cluster import settings
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 
 PAUSE = 2.0  # seconds between two kills
-KILLS = 20  # after which those who are left may finish
+KILLS = 30  # after which those who are left may finish
 EXECUTORS = 4  # of them, at most
 TRIES = 10
 
@@ -84,17 +85,32 @@ def _is_executor(process: psutil.Process) -> bool:
     return False
 
 
-def run_until_content(rooms: Rooms, environment: Mapping[str, str], where: Sequence[str]) -> int:
-    """How often jobs had to be started again."""
-    for failures in range(TRIES):
-        try:
-            rooms.run("pipeline", "run", *JOBS, "--once", environment=environment, where=where)
-        except AssertionError as error:
-            print(f"try {failures}: {error}"[-3000:])  # which is to be seen where the test fails
-            last = error
+COMMANDS = (
+    (*JOBS, "deadletter", "--once"),
+    ("replay", "--topic", "rooms/#", "--into", "again/{topic}", "--name", "again"),
+    ("archive", "--once"),
+    ("audit",),
+)
+
+
+def run_until_content(rooms: Rooms, environment: Mapping[str, str], where: Sequence[str]) -> None:
+    """One command after the other, each as often as it takes."""
+    for words in COMMANDS:
+        for attempt in range(TRIES):
+            try:
+                rooms.run("pipeline", "run", *words, environment=environment, where=where)
+                break
+            except AssertionError as error:
+                print(f"try {attempt}: {error}"[-3000:])  # which is to be seen where the test fails
+                last = error
         else:
-            return failures
-    raise last
+            raise last
+
+
+def check(rooms: Rooms) -> None:
+    rooms.check()
+    rooms.check_dead()
+    rooms.check_copies("again")
 
 
 def test_jobs_on_a_cluster_whose_workers_die(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -108,7 +124,7 @@ def test_jobs_on_a_cluster_whose_workers_die(broker: BrokerProcess, tmp_path: Pa
         killing = Killing(cluster.family, 16, cluster=True)
         with killing.meanwhile():
             run_until_content(rooms, cluster.environment(), ("--master", cluster.address, *conf))
-    rooms.check()
+    check(rooms)
     assert killing.killed["worker"], killing.killed
     assert killing.killed["executor"], killing.killed
 
@@ -120,5 +136,5 @@ def test_jobs_through_connect_whose_workers_die(broker: BrokerProcess, tmp_path:
         killing = Killing(server.family, 16, cluster=False)
         with killing.meanwhile():
             run_until_content(rooms, server.environment(), ("--remote", server.address))
-    rooms.check()
+    check(rooms)
     assert killing.killed["worker"], killing.killed

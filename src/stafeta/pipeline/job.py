@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 from stafeta.errors import ConfigError, InvalidName
 from stafeta.names import FLIGHT_PREFIX, check_filter, check_name, filters_of
 from stafeta.pipeline import checkpoint_files
+from stafeta.pipeline.checkpoint_age import check_age
 from stafeta.pipeline.spark_log import recover
 
 if TYPE_CHECKING:
@@ -84,7 +85,9 @@ class Context:
         } | options
         if held and chosen["durable"] is not None:
             start = "latest" if chosen["startingOffsets"] == "latest" else "earliest"
-            hold(pipeline.broker, str(chosen["durable"]), str(chosen["subscribe"]), start)
+            name, topics = str(chosen["durable"]), str(chosen["subscribe"])
+            check_age(pipeline.broker, name, filters_of(topics), self.checkpoint)
+            hold(pipeline.broker, name, topics, start)
         reader = self.spark.readStream.format(source)
         for name, value in chosen.items():
             if value is not None:

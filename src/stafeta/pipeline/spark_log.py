@@ -46,6 +46,12 @@ def last_commit(folder: str) -> int:
     return max(checkpoint_files.numbers(f"{folder}/commits"), default=-1)
 
 
+def last_ends(folder: str) -> dict[str, int] | None:
+    """The next offset of each topic after the last micro-batch that Spark has planned; None where that is not known."""
+    ends = _sources(folder, max(checkpoint_files.numbers(f"{folder}/offsets"), default=-1))[1:]
+    return {str(name): int(offset) for name, offset in _by_topic(ends[0]).items()} if len(ends) == 1 else None
+
+
 def query_id(folder: str) -> str:
     """The query's id, which it keeps as long as its checkpoint."""
     return str((checkpoint_files.read(folder, "metadata") or {}).get("id", ""))

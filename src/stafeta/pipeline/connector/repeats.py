@@ -17,7 +17,7 @@ from zlib import crc32
 
 from pyspark import TaskContext
 
-from stafeta.errors import OutOfSequence
+from stafeta.errors import AlreadyWritten
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +99,7 @@ def check_repeat(connection: "Connection", producer: str, counter: int, label: L
         if before is None
         else f"Version {counter} of {name!r} was written before, with other rows ({before.rows}, now {label.rows})"
     )
-    raise OutOfSequence(
+    raise AlreadyWritten(
         f"{found}. Another job has this txnAppId, or a query with another checkpoint: name it otherwise, or go on with "
         f"version {last + 1}. Nothing was written.",
         last + 1,

@@ -18,7 +18,7 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from stafeta.errors import OutOfSequence, StafetaError
+from stafeta.errors import AlreadyWritten, StafetaError
 from stafeta.pipeline.connector.errors import plain_errors
 from stafeta.pipeline.connector.options import Address, WriteOptions
 from stafeta.pipeline.connector.repeats import QUERY, Label, check_repeat
@@ -93,22 +93,21 @@ class BatchSink(DataSourceArrowWriter):
         _abort(self._options, messages)
 
 
-def write_micro_batch(
-    broker: str, query: str, number: int, rows: "pa.RecordBatch", before: int | None
-) -> None:
-    """Writes rows, which have a column topic, as a micro-batch of a query, without Spark: as `StreamSink` does.
-    `before` is its last one that had rows, where that is known."""
-    options = WriteOptions(Address(broker), None, None, None)
-    before = number if before is None else before
-    _commit(options, [_stage(options, PRODUCER + query, number, iter([rows]), before=before)])
-
-
 def write_once(broker: str, name: str, number: int, rows: "pa.RecordBatch", before: int | None) -> None:
-    """Writes rows, which have a column topic, in a batch of a name that counts, without Spark: as `BatchSink` does. A
-    batch that is repeated has the same rows. `before` is the name's last one before it, where that is known."""
+    """Writes rows, which have a column topic, as the micro-batch of a name, without Spark. One that is repeated has the
+    same rows. `before` is the name's last one that had rows, where that is known."""
     options = WriteOptions(Address(broker), None, None, (name, number))
-    staged = _stage(options, PRODUCER + name, number, iter([rows]), before=before, label=Label())
-    _commit_named(options, name, [staged])
+    before = number if before is None else before
+    try:
+        staged = _stage(options, PRODUCER + name, number, iter([rows]), before=before, label=Label())
+        _commit_named(options, name, [staged])
+    except AlreadyWritten as error:
+        raise AlreadyWritten(
+            f"Topics have micro-batch {error.expected - 1} of {name}, which now writes {number}, with other rows: its "
+            "checkpoint is older than its topics, or a copy of one that was gone on with. Put back the newest; or "
+            "remove it, and the job begins anew with what comes.",
+            error.expected,
+        ) from None
 
 
 def _stage(
@@ -127,7 +126,7 @@ def _stage(
     with options.address.connect() as connection:
         last = connection.committed(producer)  # not to begin it: other tasks write to it too
         if before is not None and last is not None and last > before and last != counter:
-            raise OutOfSequence(
+            raise AlreadyWritten(
                 f"The query has written its micro-batches up to {last} before, and now writes {counter}: its "
                 "checkpoint is older than its topics. Start it with a new checkpoint.",
                 last + 1,

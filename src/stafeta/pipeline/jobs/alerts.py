@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from stafeta.pipeline import spark_log
-from stafeta.pipeline.connector.sink import write_micro_batch
+from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.alerting import alert_state, former_state
 from stafeta.pipeline.jobs.alerting.alert_source import DUE, AlertSource, AlertStream, options_of
@@ -77,7 +77,7 @@ class Alerting(StatefulBatches[States, Messages]):
         rows = {"topic": topics, "payload": payloads, "kind": ["json"] * len(topics)}
         columns = {name: pa.array(column, pa.string()) for name, column in rows.items()}
         batch = pa.RecordBatch.from_pydict(columns)
-        write_micro_batch(self._broker, spark_log.query_id(self._log), number, batch, notes.get(BEFORE))
+        write_once(self._broker, spark_log.query_id(self._log), number, batch, notes.get(BEFORE))
 
     def empty(self) -> States:
         return {}

@@ -14,7 +14,7 @@ from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.batches.reading_source import direct
-from stafeta.pipeline.jobs.batches.stateful import BEFORE, Computed, StatefulBatches, last_notes
+from stafeta.pipeline.jobs.batches.stateful import BEFORE, FILE, Computed, StatefulBatches, last_notes
 from stafeta.pipeline.jobs.rolling import former_windows
 from stafeta.pipeline.jobs.rolling.closing import advanced
 from stafeta.pipeline.jobs.rolling.window_rows import finished, published
@@ -123,7 +123,7 @@ class Rolling(StatefulBatches[Windows, Windows]):
         rollup = self._rollup
         closed = finished(results, _labels(notes["sizes"]))
         before = notes.get(BEFORE)
-        rollup.lake.append("rollups", closed, rollup.name, number, before)
+        rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
         write_once(rollup.broker, rollup.name, number, published(closed, NAME), before)
 
     def empty(self) -> Windows:

@@ -137,21 +137,24 @@ class Lake:
         writer: str,
         batch: int,
         before: int | None = None,
+        label: str = "",
     ) -> Written:
         """Adds rows to a table, in a batch of a writer's that counts; nothing where it is there already. `before` is
-        the writer's last one before it, where that is known: the table must not have a later one."""
+        the writer's last one before it, where that is known: the table must not have a later one. A batch with another
+        `label` is another one."""
         definition = TABLES[name]
         table = self.table(name)
 
         def is_there() -> bool:
-            last = _batch_of(table, writer)
-            if last != batch and last > (batch if before is None else before):
+            last, known = _batch_of(table, writer)
+            is_same = last == batch and (not known or not label or known == label)
+            if not is_same and last > (batch - 1 if before is None else before):
                 raise Unsound(
                     f"The table {name} has batch {last} of {writer}, which now writes {batch}: its checkpoint is older "
                     "than the lake, or a copy of one that was gone on with. Put back the newest; or remove it, and the "
                     "job begins anew with what comes."
                 )
-            return last == batch
+            return is_same
 
         if is_there():
             return Written(0, 0)
@@ -166,7 +169,7 @@ class Lake:
             with transaction(table) as changes:
                 if urls:
                     changes.add_files(urls, {BATCH: f"{writer} {batch}"}, check_duplicate_files=False)
-                changes.set_properties({WRITER + writer: str(batch)})
+                changes.set_properties({WRITER + writer: f"{batch} {label}".rstrip()})
             added = _added(table) if urls else 0
             return True
 
@@ -316,8 +319,10 @@ def _only(frame: "DataFrame", ranges: Ranges) -> "DataFrame":
     return frame.join(sf.broadcast(kept), inside & (sf.col("offset") < sf.col("to_offset")), "left_semi")
 
 
-def _batch_of(table: Table, writer: str) -> int:
-    return int(table.properties.get(WRITER + writer, -1))
+def _batch_of(table: Table, writer: str) -> tuple[int, str]:
+    """The last batch of a writer, and its label."""
+    number, _, label = table.properties.get(WRITER + writer, "-1").partition(" ")
+    return int(number), label
 
 
 def _added(table: Table) -> int:

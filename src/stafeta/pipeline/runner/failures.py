@@ -1,7 +1,8 @@
 """What went wrong with a job, in a sentence, and whether it can get better by itself.
 
 1. A broker that is away comes back, a disk gets room: the job is started again, later and later.
-2. What is written wrong stays wrong: options, rules, SQL, the columns of a sink; and messages that are gone stay gone.
+2. What is written wrong stays wrong: options, rules, SQL, the columns of a sink; messages that are gone stay gone, and
+   a checkpoint that is older than what came of it stays so.
 3. Spark wraps an error in others, each with its condition before and its SQLSTATE behind: the innermost is reported.
 """
 
@@ -13,6 +14,7 @@ from stafeta import errors
 from stafeta.errors import StafetaError
 
 LASTING: Final = (
+    errors.AlreadyWritten,
     errors.ConfigError,
     errors.DataLoss,
     errors.InvalidName,
@@ -61,10 +63,10 @@ def failure_of(error: BaseException) -> Failure:
 def _ours(text: str) -> Failure | None:
     """An error of ours in what Spark says of it."""
     for found in reversed(list(_OURS.finditer(text))):
-        kind: Callable[[str], object] | None = getattr(errors, found[1], None)
+        kind: Callable[..., object] | None = getattr(errors, found[1], None)
         if isinstance(kind, type) and issubclass(kind, StafetaError):
             sentence = " ".join(found[2].split())
-            made = StafetaError(sentence) if kind is errors.OutOfSequence else kind(sentence)
+            made = kind(sentence, 0) if issubclass(kind, errors.OutOfSequence) else kind(sentence)
             return Failure(sentence, isinstance(made, LASTING), made)
     return None
 

@@ -96,6 +96,10 @@ def _error(kind: str, sentence: str) -> BaseException:
     if kind == KeyboardInterrupt.__name__:
         return KeyboardInterrupt()
     known: Callable[[str], StafetaError] | None = getattr(errors, kind, None)
-    if isinstance(known, type) and issubclass(known, StafetaError) and known is not errors.OutOfSequence:
+    if (
+        isinstance(known, type)
+        and issubclass(known, StafetaError)
+        and not issubclass(known, errors.OutOfSequence)
+    ):
         return known(sentence)
     return StafetaError(sentence)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DONE: Final = "done.json"
-_FILE: Final = "file"
+FILE: Final = "file"  # which has what came of a micro-batch: one that is computed anew has another
 _LAST: Final = "last"  # of the micro-batches up to this one, the last that had results
 BEFORE: Final = "before"  # and the last before this one
 
@@ -100,11 +100,11 @@ class StatefulBatches(ABC, Generic[S, R]):
 
     def read(self, number: int, notes: Mapping[str, Any]) -> tuple[S, R]:
         """What was written of a micro-batch: the state after it, and its results."""
-        content = checkpoint_files.content(f"{self._folder}/{number}", notes[_FILE])
-        known = notes[_FILE].removesuffix(".arrow").partition("-")[2]  # those of earlier versions have none
+        content = checkpoint_files.content(f"{self._folder}/{number}", notes[FILE])
+        known = notes[FILE].removesuffix(".arrow").partition("-")[2]  # those of earlier versions have none
         if content is None or (known and known != _checksum(content)):
             raise Unsound(
-                f"The file {notes[_FILE]} of micro-batch {number} is {'missing' if content is None else 'damaged'} in "
+                f"The file {notes[FILE]} of micro-batch {number} is {'missing' if content is None else 'damaged'} in "
                 f"{self._folder}: what is left of the checkpoint is of no use. Remove it, and {self.job} begins anew "
                 "with what comes."
             )
@@ -136,13 +136,13 @@ class StatefulBatches(ABC, Generic[S, R]):
         )
         last = before.get(_LAST) if number else -1
         notes |= {BEFORE: last, _LAST: number if notes[self.counted] else last}
-        name = None if is_changed or before.get(self.counted) else self._kept(number, before.get(_FILE))
+        name = None if is_changed or before.get(self.counted) else self._kept(number, before.get(FILE))
         done = self.write(number, state, results, notes) if name is None else self._note(number, name, notes)
         self._state = number, state
         return done, results
 
     def _note(self, number: int, name: str, notes: Mapping[str, Any]) -> dict[str, Any]:
-        done = {_FILE: name, **notes}
+        done = {FILE: name, **notes}
         checkpoint_files.write(f"{self._folder}/{number}", DONE, done)
         checkpoint_files.write(self._folder, DONE, done)
         return done
