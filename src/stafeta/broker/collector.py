@@ -99,7 +99,7 @@ class Collector:
     async def _kept_from(self, topic: Topic) -> int:
         """The first offset that retention keeps."""
         assert topic.retention is not None
-        age, size, messages = topic.retention
+        age, size, messages, _ = topic.retention
         before = None if age is None else self._broker.now() - age
         kept = 1
         if age is not None or size is not None:

@@ -20,6 +20,7 @@ class Retention(NamedTuple):
     age: int | None = None  # microseconds
     size: int | None = None  # bytes of payload
     messages: int | None = None
+    rule: str = ""  # the filter that it stands for in the configuration
 
 
 class Subscription:
@@ -109,6 +110,7 @@ class Topic:
         "low",
         "name",
         "next",
+        "own_retention",
         "producers",
         "reserved",
         "retention",
@@ -126,6 +128,7 @@ class Topic:
         self.visible = self.next
         self.low = self.first  # no cursor is below
         self.retention = retention
+        self.own_retention: Retention | None = None  # which then counts, whatever the configuration says
         # Who has a cursor here, and some that had one and are not taken out yet.
         self.subscribers: dict[Subscription, None] = {}
         self.wildcard_generation = (
@@ -171,6 +174,7 @@ class Topic:
         return (
             bool(self.subscribers)
             or self.keeps_last
+            or self.own_retention is not None
             or (self.retention is not None and self.first < self.next)
         )
 

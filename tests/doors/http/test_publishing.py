@@ -173,7 +173,8 @@ def test_a_topic_is_made_and_emptied(peer: Peer, topic: str) -> None:
     peer.publish(topic, *"abc")
     info = peer.get(topic_path(topic))
     assert (info["first"], info["next"], info["messages"], info["keeps_last"]) == (1, 4, 3, False)
-    assert info["keep"] == {"seconds": 86400.0, "bytes": None, "messages": None}
+    kept = {"seconds": 86400.0, "bytes": None, "messages": None, "rule": "kept/#", "own": False}
+    assert info["keep"] == kept
     peer.post("/api/subscriptions", {"client": "holder", "filter": topic, "from": "earliest"})
     refused = peer.ask("DELETE", topic_path(topic))
     assert refused.status == 400

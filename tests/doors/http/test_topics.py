@@ -11,6 +11,7 @@ from stafeta.backup.restoring import restore
 from stafeta.backup.taking import take
 from tests.brokers import BrokerProcess
 from tests.doors.http.peers import Peer, messages_of, topic_path
+from tests.waiting import wait_until
 
 
 def test_what_is_published_is_read_as_it_was(peer: Peer, topic: str) -> None:
@@ -46,6 +47,43 @@ def test_a_body_is_one_message_of_what_its_media_type_says(
     assert (answer.status, answer.json["first"]) == (201, 1)
     (found,) = peer.get(messages_of(topic))["messages"]
     assert (found["kind"], found["payload"], found.get("encoding")) == expected
+
+
+def test_a_topic_has_a_retention_of_its_own(peer: Peer, topic: str) -> None:
+    own = f"own/{topic}"
+    assert peer.ask("PUT", topic_path(own), {"keep": {"messages": 2, "seconds": 3600.5}}).status == 201
+    info = peer.get(topic_path(own))
+    assert info["keep"] == {"seconds": 3600.5, "bytes": None, "messages": 2, "rule": None, "own": True}
+    assert not info["keeps_last"]
+    peer.publish(own, *"abcd")
+    wait_until(lambda: peer.texts(own) == ["c", "d"])
+    assert peer.ask("PUT", topic_path(own), {"keep": None}).json == {"topic": own, "created": False}
+    wait_until(lambda: peer.ask("GET", topic_path(own)).status == 404)  # which nothing keeps any more
+    assert peer.ask("PUT", topic_path(topic), {"keep": {"bytes": 0}}).status == 201
+    assert peer.get(topic_path(topic))["keep"]["own"]
+    peer.ask("PUT", topic_path(topic), {"keep": None, "keep_last": True})
+    assert peer.get(topic_path(topic))["keep"]["rule"] == "kept/#"
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "1d",
+        {},
+        {"seconds": None},
+        {"seconds": -1},
+        {"seconds": "soon"},
+        {"seconds": 1e300},
+        {"bytes": 1.5},
+        {"messages": -1},
+        {"age": 5},
+    ],
+)
+def test_a_retention_that_is_none_is_refused(peer: Peer, topic: str, keep: object) -> None:
+    answer = peer.ask("PUT", topic_path(topic), {"keep": keep})
+    assert answer.status == 400, answer
+    assert answer.json["detail"]
+    assert peer.ask("GET", topic_path(topic)).status == 404
 
 
 def test_offsets_that_a_restored_broker_leaves_out_are_no_messages(tmp_path: Path) -> None:

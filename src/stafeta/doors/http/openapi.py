@@ -8,6 +8,8 @@ from stafeta.doors.http.openapi_schemas import (
     BOOL,
     COUNT,
     KIND,
+    MAYBE_COUNT,
+    MAYBE_NUMBER,
     MAYBE_TEXT,
     NAME,
     NUMBER,
@@ -124,7 +126,9 @@ def _topics() -> Schema:
             ref_("Topic"),
             all_(
                 bytes=COUNT,
-                keep={"type": "object"},
+                keep=all_(
+                    seconds=MAYBE_NUMBER, bytes=MAYBE_COUNT, messages=MAYBE_COUNT, rule=MAYBE_TEXT, own=BOOL
+                ),
                 skipped=list_(all_(first=COUNT, last=COUNT)),
             ),
         ]
@@ -168,11 +172,13 @@ def _topics() -> Schema:
             "get": _operation("topic", "One topic", "topics", {"200": ("The topic.", _json(info))}, [_TOPIC]),
             "put": _operation(
                 "makeTopic",
-                "Make a topic, or say whether it keeps its last message",
+                "Make a topic, or say what it keeps",
                 "topics",
                 {"200": ("It was there.", _json(made)), "201": ("It is new.", _json(made))},
                 [_TOPIC],
-                _body(closed_("", keep_last=BOOL), required=False),
+                _body(closed_("", keep_last=BOOL, keep=ref_("Keep")), required=False),
+                description="`keep_last`: its last message stays, whoever has read it. `keep`: a retention of its own "
+                "instead of the configuration's, for those who administer the topic; null: the configuration's again.",
             ),
             "delete": _operation(
                 "emptyTopic",
