@@ -15,7 +15,7 @@ from stafeta.security.passwords import hash_password
 from stafeta.security.users import Token, hash_token
 from tests.doors.http.peers import Answer, Events, Peer, Place, messages_of
 from tests.guarded import Guarded, rules
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 JSON = {"Content-Type": "application/json"}
 
@@ -226,6 +226,25 @@ def test_a_stream_ends_whose_topics_are_not_allowed_any_more(broker: GuardedDoor
         (event,) = stream.take(1)
         assert (event.name, event.data["type"]) == ("error", "/api/docs#NotPermitted")
         assert list(stream) == []
+
+
+def test_an_administrator_who_ends_a_subscription_ends_its_stream(broker: GuardedDoor) -> None:
+    with (
+        closing(Events(broker.place, ANN, client="c", filter="a/ended")) as stream,
+        Peer(broker.place, ADMIN) as peer,
+    ):
+        path = "/api/subscriptions"
+        wait_until(lambda: any(one["connected"] for one in peer.get(path, filter="a/ended")["subscriptions"]))
+        assert peer.ask("DELETE", path, client="c", filter="a/ended").status == 404  # his own he has not
+        assert peer.ask("DELETE", path, client="c", filter="a/ended", user="ann").status == 200
+        (event,) = list(stream)
+        assert (event.name, event.data["type"]) == ("error", "/api/docs#NotSubscribed")
+    with closing(Events(broker.place, ANN, filter="a/ended")) as stream, Peer(broker.place, ADMIN) as peer:
+        wait_until(lambda: peer.get(path, filter="a/ended")["subscriptions"])  # one without a name
+        (line,) = peer.get(path, filter="a/ended")["subscriptions"]
+        found = {"client": line["client"], "door": line["door"], "user": "ann", "filter": "a/ended"}
+        assert peer.ask("DELETE", path, None, None, **found).status == 200
+        assert [event.name for event in stream] == ["error"]
 
 
 def test_a_changed_password_ends_what_came_in_by_it(broker: GuardedDoor) -> None:
