@@ -66,7 +66,10 @@ class Collector:
         except BaseException:
             self.dirty |= looked_at
             raise
-        self._broker.staging.expire()
+        more = True
+        while more:
+            more = self._broker.staging.expire()
+            await asyncio.sleep(0)
 
     async def _collect(self, topic: Topic) -> None:
         if not topic.exists or self.held:
