@@ -8,10 +8,12 @@ from stafeta.broker.cursor import Cursor, Span
 from stafeta.broker.producer import Producer
 from stafeta.message import Batch
 from stafeta.names import RESERVED, is_filter, matcher
-from stafeta.ranges import merged
+from stafeta.ranges import merged, union, without
 from stafeta.store.port import SubscriptionRecord, TopicRecord
 
 log = logging.getLogger("stafeta.broker")
+
+MAX_DAMAGED = 1000  # ranges that are remembered of a topic
 
 
 class Retention(NamedTuple):
@@ -102,6 +104,7 @@ class Topic:
 
     __slots__ = (
         "cached",
+        "damaged",
         "doubtful",
         "exists",
         "first",
@@ -140,6 +143,7 @@ class Topic:
         self.producers: dict[str, Producer] | None = None
         self.doubtful = False  # how far its producers have come is not known for certain
         self.skipped: tuple[tuple[int, int], ...] = ()  # offsets that are damaged, and passed over, in order
+        self.damaged: tuple[tuple[int, int], ...] = ()  # offsets that somebody could not read since the start
         self.tail: list[Batch] | None = None  # the newest messages, where they are still in memory
         self.cached = False  # someone reads it, so its newest messages are kept there
 
@@ -185,10 +189,21 @@ class Topic:
                 offset = stop
         return offset
 
-    def cursor(self, offset: int) -> Cursor:
+    def found_damaged(self, start: int, stop: int) -> None:
+        """Somebody could not read these offsets."""
+        found = tuple(union([*self.unskipped_damage(), (start, stop)]))
+        if len(found) <= MAX_DAMAGED:
+            self.damaged = found
+
+    def unskipped_damage(self) -> list[tuple[int, int]]:
+        """Offsets that somebody could not read, and that are neither skipped nor gone since."""
+        kept = [(max(start, self.first), stop) for start, stop in self.damaged if stop > self.first]
+        return without(kept, self.skipped)
+
+    def cursor(self, offset: int, form: type[Cursor] = Cursor) -> Cursor:
         """A cursor of somebody who begins here. What is skipped is behind it."""
         offset = self.past_skipped(offset)
-        return Cursor(offset, [*merged([one for one in self.skipped if one[0] > offset])])
+        return form(offset, [*merged([one for one in self.skipped if one[0] > offset])])
 
     def messages(self, start: int, stop: int) -> int:
         """How many of these offsets are not skipped."""

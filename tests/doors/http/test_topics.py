@@ -1,5 +1,6 @@
 """Topics and their messages over HTTP: what is published, read, listed, made and emptied."""
 
+import asyncio
 from base64 import b64encode
 from pathlib import Path
 
@@ -9,8 +10,12 @@ from stafeta.backup import points
 from stafeta.backup.destination import Destination
 from stafeta.backup.restoring import restore
 from stafeta.backup.taking import take
+from stafeta.broker import Broker
+from stafeta.errors import StoreDamaged
+from stafeta.store.sqlite import SqliteStore
 from tests.brokers import BrokerProcess
 from tests.doors.http.peers import Peer, messages_of, topic_path
+from tests.doors.opened import http
 from tests.waiting import wait_until
 
 
@@ -102,9 +107,77 @@ def test_offsets_that_a_restored_broker_leaves_out_are_no_messages(tmp_path: Pat
         Peer(broker.door("http")) as peer,
     ):
         peer.publish("kept/a", "d")
-        assert peer.get(topic_path("kept/a"))["messages"] == 4
+        info = peer.get(topic_path("kept/a"))
+        assert info["messages"] == 4
+        (gap,) = peer.get("/api/damaged")["damaged"]
+        assert (gap["topic"], gap["first"], gap["last"] + 1, gap["skipped"]) == (
+            "kept/a",
+            4,
+            info["next"] - 1,
+            True,
+        )
         assert peer.texts("kept/a", last=3) == ["b", "c", "d"]
         assert peer.texts("kept/a", limit=10) == ["a", "b", "c", "d"]
         metrics = peer.ask("GET", "/metrics", None, None, topics="kept/#").body
         assert b'stafeta_topic_stored_messages{topic="kept/a"} 4.0' in metrics
         assert peer.ask("DELETE", topic_path("kept/a")).json["messages"] == 4
+
+
+def test_damage_is_listed_once_somebody_has_found_it(tmp_path: Path) -> None:
+    """Also before it is skipped, in pages."""
+    damaged = {"t/a": (2, 4, 5), "t/b": (1, 3)}
+
+    async def fill() -> None:
+        broker = await Broker.open(SqliteStore(tmp_path, durability="os"))
+        broker.subscribe("c", "t/#")
+        for offset in range(1, 7):
+            for name in damaged:
+                broker.publish(name, f"<{name}-{offset}>".encode())
+                await broker.commit()
+        await broker.close()
+
+    async def look() -> None:
+        broker = await Broker.open(SqliteStore(tmp_path, durability="os"), tail=0)
+        door, place = await http(broker)
+
+        def listed(limit: int = 100) -> list[tuple[str, int, int, bool]]:
+            found: list[tuple[str, int, int, bool]] = []
+            after: str | None = ""
+            with Peer(place) as peer:
+                while after is not None:
+                    page = peer.get("/api/damaged", limit=limit, after=after, filter="t/#")
+                    found += [tuple(one.values()) for one in page["damaged"]]
+                    assert len(page["damaged"]) <= limit
+                    after = page["after"]
+            return found
+
+        assert await asyncio.to_thread(listed) == []
+        for name, offsets in damaged.items():
+            for offset in offsets:
+                with pytest.raises(StoreDamaged):
+                    await broker.read(broker.topic(name), offset, 1000, offset + 1)
+        expected = [("t/a", 2, 2, False), ("t/a", 4, 5, False), ("t/b", 1, 1, False), ("t/b", 3, 3, False)]
+        for limit in (1, 2, 3, 4, 100):
+            assert await asyncio.to_thread(listed, limit) == expected
+        await broker.skip("t/a", 4, 5)
+        expected[1:2] = [("t/a", 4, 4, True), ("t/a", 5, 5, False)]
+        for limit in (1, 2, 100):
+            assert await asyncio.to_thread(listed, limit) == expected
+        subscription = broker.subscription("c", "t/#")
+        broker.ack(subscription, broker.topic("t/a"), 0, 7)
+        await broker.commit()
+        await broker.collector.collect()
+        assert await asyncio.to_thread(listed) == expected[3:]  # what is gone is not damaged
+        await door.close()
+        await broker.close()
+
+    asyncio.run(fill())
+    database = tmp_path / "stafeta.db"
+    content = database.read_bytes()
+    for name, offsets in damaged.items():
+        for offset in offsets:
+            text = f"<{name}-{offset}>".encode()
+            assert text in content
+            content = content.replace(text, bytes(len(text)))
+    database.write_bytes(content)
+    asyncio.run(look())

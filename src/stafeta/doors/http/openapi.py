@@ -225,10 +225,12 @@ def _topics() -> Schema:
         "/api/damaged": {
             "get": _operation(
                 "damaged",
-                "Ranges of offsets that are damaged, and passed over",
+                "A page of the ranges of offsets that are damaged",
                 "topics",
                 {"200": ("Ranges.", _json(all_(damaged=list_(ref_("Damage")), after=MAYBE_TEXT)))},
-                [_FILTER, _AFTER],
+                [_FILTER, _AFTER, _LIMIT],
+                description="Those that are `skipped` everybody passes over; the others somebody could not read since "
+                "the broker was started.",
             )
         },
         "/api/events": {

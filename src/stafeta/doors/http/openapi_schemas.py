@@ -108,5 +108,5 @@ SCHEMAS: Final[dict[str, Schema]] = {
         jobs=list_(object_("job state", job=TEXT, state=TEXT)),
     ),
     "Range": object_("topic", topic=NAME, offset=COUNT, first=COUNT, last=COUNT),
-    "Damage": all_(topic=TEXT, first=COUNT, last=COUNT),
+    "Damage": all_(topic=TEXT, first=COUNT, last=COUNT, skipped=BOOL),
 }

@@ -9,11 +9,11 @@ from stafeta.broker import Retention, Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.http import encoding
 from stafeta.doors.http.call import LARGE, MAX_OBJECT, Call, answer, plain
-from stafeta.doors.http.codec import ARROW, JSON, NDJSON, Parameters, accepted
+from stafeta.doors.http.codec import ARROW, JSON, MAX_INT, NDJSON, Parameters, accepted
 from stafeta.doors.http.problems import HttpProblem
 from stafeta.errors import InvalidRequest, NoSuchOffset, StoreDamaged
 from stafeta.message import Batch
-from stafeta.names import check_filter, check_name
+from stafeta.names import check_filter, check_name, is_filter, matcher
 
 PAGE: Final = 100  # lines of a list, unless asked for
 MOST: Final = 1000  # and at most
@@ -225,15 +225,30 @@ def _arrow(batches: list[Batch], head: dict[str, Any]) -> bytes:
 
 
 async def damaged(call: Call) -> Response:
-    """Ranges of offsets that are damaged, and that everybody passes over."""
+    """A page of the ranges of offsets that are damaged: those that everybody passes over, and those that somebody could
+    not read since the broker was started."""
     parameters = call.parameters
     filter_, after = parameters.text("filter", "#"), parameters.text("after")
+    limit = parameters.number("limit", 1, MOST, PAGE) or PAGE
     parameters.end()
     check_filter(filter_)
-    some = await call.verbs.listed(filter_, after, LOOKS)
-    found = [
-        {"topic": topic.name, "first": start, "last": stop - 1}
-        async for topic in in_portions(some)
-        for start, stop in topic.skipped
-    ]
-    return answer({"damaged": found[:MOST], "after": some[-1].name if len(some) == LOOKS else None})
+    name, _, offset = after.partition(" ")  # which no name has
+    reached = int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 20 else MAX_INT
+    some = await call.verbs.listed(filter_, name, LOOKS)
+    if name and not is_filter(name) and matcher(filter_)(name):
+        some = [*await call.verbs.listed(name, "", 1), *some]  # there may be more of it
+    found: list[dict[str, Any]] = []
+    async for topic in in_portions(some):
+        for start, stop, skipped in _damage(topic):
+            if topic.name == name and start <= reached:
+                continue
+            if len(found) == limit:
+                return answer({"damaged": found, "after": f"{found[-1]['topic']} {found[-1]['first']}"})
+            found.append({"topic": topic.name, "first": start, "last": stop - 1, "skipped": skipped})
+    more = f"{some[-1].name} {MAX_INT}" if len(some) >= LOOKS else None
+    return answer({"damaged": found, "after": more})
+
+
+def _damage(topic: Topic) -> list[tuple[int, int, bool]]:
+    skipped = [(*one, True) for one in topic.skipped if one[1] > topic.first]
+    return sorted([*skipped, *[(*one, False) for one in topic.unskipped_damage()]])
