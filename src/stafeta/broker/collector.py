@@ -119,5 +119,5 @@ class Collector:
 
         pending.undo.append(undo)
         pending.topics.add(topic)
-        pending.collected += first - before
+        pending.collected += topic.messages(before, first)
         topic.first = first

@@ -193,7 +193,7 @@ class Directory:
             self.collector.dirty.add(topic)
 
         pending.undo.append(undo)
-        pending.collected += topic.next - first
+        pending.collected += topic.messages(first, topic.next)
         topic.exists = False
         topic.first = topic.next
         self._removed[topic] = None

@@ -14,6 +14,7 @@ from stafeta.store.port import SubscriptionRecord, TopicRecord
 log = logging.getLogger("stafeta.broker")
 
 MAX_DAMAGED = 1000  # ranges that are remembered of a topic
+RESTORED_GAP = 1 << 32  # offsets that a restored broker leaves out at least; what is damaged is never so many
 
 
 class Retention(NamedTuple):
@@ -209,6 +210,12 @@ class Topic:
         """How many of these offsets are not skipped."""
         skipped = [min(end, stop) - max(first, start) for first, end in self.skipped]
         return max(stop - start - sum([count for count in skipped if count > 0]), 0)
+
+    @property
+    def published(self) -> int:
+        """How many messages it ever had."""
+        gaps = [stop - start for start, stop in self.skipped if stop - start >= RESTORED_GAP]
+        return max(self.visible - 1 - sum(gaps), 0)
 
     def back(self, end: int, count: int) -> int:
         """The offset from which on there are so many messages up to, not including, `end`."""

@@ -108,7 +108,7 @@ def test_offsets_that_a_restored_broker_leaves_out_are_no_messages(tmp_path: Pat
     ):
         peer.publish("kept/a", "d")
         info = peer.get(topic_path("kept/a"))
-        assert info["messages"] == 4
+        assert (info["messages"], info["published"]) == (4, 4)
         (gap,) = peer.get("/api/damaged")["damaged"]
         assert (gap["topic"], gap["first"], gap["last"] + 1, gap["skipped"]) == (
             "kept/a",
@@ -120,7 +120,9 @@ def test_offsets_that_a_restored_broker_leaves_out_are_no_messages(tmp_path: Pat
         assert peer.texts("kept/a", limit=10) == ["a", "b", "c", "d"]
         metrics = peer.ask("GET", "/metrics", None, None, topics="kept/#").body
         assert b'stafeta_topic_stored_messages{topic="kept/a"} 4.0' in metrics
+        assert b'stafeta_topic_published_messages_total{topic="kept/a"} 4.0' in metrics
         assert peer.ask("DELETE", topic_path("kept/a")).json["messages"] == 4
+        wait_until(lambda: b"stafeta_collected_messages_total 4.0" in peer.ask("GET", "/metrics").body)
 
 
 def test_damage_is_listed_once_somebody_has_found_it(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def _topics() -> Schema:
         "allOf": [
             ref_("Topic"),
             all_(
+                published={**COUNT, "description": "Messages that it ever had."},
                 bytes=COUNT,
                 keep=all_(
                     seconds=MAYBE_NUMBER, bytes=MAYBE_COUNT, messages=MAYBE_COUNT, rule=MAYBE_TEXT, own=BOOL

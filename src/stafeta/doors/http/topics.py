@@ -73,6 +73,7 @@ async def info(call: Call) -> Response:
     return answer(
         {
             **_line(call.verbs, topic),
+            "published": topic.published,
             "bytes": await call.verbs.measure(topic, topic.first),
             "keep": _keep(topic),
             "skipped": [{"first": start, "last": stop - 1} for start, stop in topic.skipped],
