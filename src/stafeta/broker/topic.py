@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from stafeta.broker.cursor import Cursor, Span
+from stafeta.broker.cursor import Cursor, MovedCursor, Span
 from stafeta.broker.producer import Producer
 from stafeta.message import Batch
 from stafeta.names import RESERVED, is_filter, matcher
@@ -86,6 +86,11 @@ class Subscription:
         """The ranges above the floor that are done."""
         cursor = self.cursors.get(topic)
         return [] if cursor is None else cursor.above
+
+    def has_seen(self, topic: "Topic", offset: int) -> bool:
+        """Whether its client can have been handed all before this offset; of a cursor that was moved, since then."""
+        cursor = self.cursors.get(topic)
+        return not isinstance(cursor, MovedCursor) or offset <= cursor.handed_out
 
     @property
     def last_done(self) -> int:

@@ -230,7 +230,8 @@ async def _placed(verbs: Verbs, subscription: Subscription, asked: Wanted) -> No
         if position is not None:
             async for topic, floor in verbs.unacknowledged(subscription):
                 end = await verbs.offset_at(topic, position + 1, floor)
-                verbs.ack(subscription, topic, 0, end)
+                if subscription.has_seen(topic, end):  # else the id is older than the move
+                    verbs.ack(subscription, topic, 0, end)
             await asyncio.wait([verbs.commit()])
         return
     if position is None and asked.offset is None and asked.time is None and asked.start == "latest":
