@@ -4,6 +4,7 @@ from functools import cache
 
 from stafeta import __version__
 from stafeta.doors.http.codec import ARROW, DOORS, EVENTS, JSON, MAX_INT, MAX_KEY, MAX_RANGES, NDJSON
+from stafeta.doors.http.incoming import MAX_MESSAGES
 from stafeta.doors.http.openapi_schemas import (
     BOOL,
     COUNT,
@@ -141,6 +142,7 @@ def _topics() -> Schema:
         "content": {
             JSON: {"schema": {}},
             NDJSON: {"schema": TEXT},
+            ARROW: {"schema": {"type": "string", "format": "binary"}},
             "text/plain": {"schema": TEXT},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         },
@@ -220,7 +222,8 @@ def _topics() -> Schema:
                 ],
                 publish,
                 description="The body is one message: JSON is of the kind json, text a string, all else bytes. Many "
-                "are a JSON array of messages with `batch=true`, or lines of JSON.",
+                "are a JSON array of messages with `batch=true`, lines of JSON, or an Arrow stream; at most "
+                f"{MAX_MESSAGES}.",
             ),
         },
         "/api/damaged": {
