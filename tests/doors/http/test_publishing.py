@@ -5,6 +5,7 @@ import threading
 import tracemalloc
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -130,6 +131,14 @@ def test_a_body_of_little_things_takes_little_memory(body: bytes, lines: bool) -
         assert tracemalloc.get_traced_memory()[1] < 30 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_small_values_take_little_memory() -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    found = many_messages(b'{"value":1}\n' * 30_000, lines=True)
+    assert process.memory_info().rss - before < 40 << 20, "that is a kilobyte each"
+    assert found.count == 30_000
 
 
 def test_too_many_are_refused_and_nothing_is_stored(peer: Peer, topic: str) -> None:
