@@ -6,17 +6,20 @@
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import Any
 
+import pyarrow as pa
+
 from fuzz.target import Target
-from stafeta.doors.http import access, codec, encoding
+from stafeta.doors.http import access, arrow, codec, encoding, incoming
 from stafeta.errors import StafetaError
 from stafeta.message import Kind, RowBatch, check_payload
 from stafeta.security.authorization import credentials_of
 
 _LONGEST_ERROR = 4000  # bytes, as it is told
+_STREAM = 1 << 20  # bytes of messages that an Arrow stream may have
 
 
 def queries(data: bytes) -> None:
@@ -50,19 +53,30 @@ def headers(data: bytes) -> None:
 
 def messages(data: bytes) -> None:
     for lines in (True, False):
-        for kind, payload in _read(_many, data, lines) or ():
+        read = _read(_many, data, lines)
+        for kind, payload in read.messages if read is not None else ():
             _same(kind, payload)
     for type_ in ("application/json", "text/plain", "", "application/x"):
         for kind_ in ("", *(one.word for one in Kind)):
-            found = _read(codec.one_message, data, type_, kind_)
+            found = _read(incoming.one_message, data, type_, kind_)
             if found is not None:
-                assert found[1] == data
-                _same(*found)
+                ((kind, payload),) = found.messages
+                assert payload == data
+                _same(kind, payload)
     _read(lambda: codec.ranges_of(json.loads(data)) if data[:1] == b"[" and _is_json(data) else None)
 
 
-def _many(data: bytes, lines: bool) -> list[codec.Message]:
-    return codec.many_messages(data, lines=lines)
+def _many(data: bytes, lines: bool) -> incoming.Rows:
+    return incoming.many_messages(data, lines=lines)
+
+
+def streams(data: bytes) -> None:
+    """As an Arrow stream."""
+    found = _read(arrow.taken, data, "t", 1 << 50, _STREAM)
+    if found is not None:
+        assert 0 < found.count <= incoming.MAX_MESSAGES
+        assert found.size <= _STREAM
+        assert len(found.digest()) == 32
 
 
 def _is_json(data: bytes) -> bool:
@@ -79,7 +93,9 @@ def _same(kind: int, payload: bytes) -> None:
     batch = RowBatch("t", 1, [(1, 0, "", "", kind, None, payload)])
     (made,) = encoding.objects(batch)
     read = json.loads(encoding.dumps(made))
-    assert codec.message_of({key: read[key] for key in ("payload", "kind", "encoding") if key in read}) == (
+    assert incoming.message_of(
+        {key: read[key] for key in ("payload", "kind", "encoding") if key in read}
+    ) == (
         kind,
         payload,
     )
@@ -115,6 +131,20 @@ _TAKES: list[Callable[[codec.Parameters], Any]] = [
     lambda one: one.flag("force") and None,
     lambda one: one.word("sort", ("client", "behind"), "client"),
 ]
+
+
+def _arrow_streams() -> Iterator[bytes]:
+    """One that is plain, one that is compressed, and one with a dictionary."""
+    plain = pa.table({"payload": ["a", "1" * 200]})
+    coded = pa.table({"payload": [b"\xff", b""], "kind": pa.array(["bytes", "bytes"]).dictionary_encode()})
+    forms: Any = ((plain, None), (plain, "zstd"), (coded, "lz4"))
+    for table, compression in forms:
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
+        yield sink.getvalue().to_pybytes()
+
 
 TARGETS = [
     Target(
@@ -153,4 +183,5 @@ TARGETS = [
         ],
         1500,
     ),
+    Target("http.streams", streams, [*_arrow_streams()], 2000),
 ]

@@ -124,7 +124,7 @@ def _as_json(request: Request) -> bytes:
             body["publications"] = [b64encode(payload).decode() for payload in payloads]
         case Get(_, _, after, limit, wait):
             body = {"last_publication_id": after, "wait": wait}
-            body |= {} if limit is None else {"limit": limit}
+            body |= {} if limit is None or request.single else {"limit": limit}
         case Ack(_, _, ids, up_to):
             body = {"last_publication_id": up_to} if ids is None else {"ids": ids}
         case Topics(filter_, after_name, most):

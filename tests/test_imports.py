@@ -89,9 +89,11 @@ ALLOWED = {
         if (door / "__init__.py").exists()
     },
 }
-ALLOWED["stafeta.doors.http"].add(
-    "stafeta.doors.flight.encode_batches"
-)  # which has no sockets, and makes Arrow data
+# Which have no sockets, and make and take Arrow data.
+ALLOWED["stafeta.doors.http"] |= {
+    "stafeta.doors.flight.encode_batches",
+    "stafeta.doors.flight.decode_batches",
+}
 # What a command or a client does not wait for.
 HEAVY = {"pyarrow", "pyspark", "uvloop", "numpy", "pandas"}
 OF_THE_BROKER = {"stafeta.broker", "stafeta.config", "stafeta.server", "stafeta.store"}

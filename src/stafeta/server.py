@@ -261,7 +261,7 @@ def _connections(config: Config) -> int:
 
 
 def _retention(config: Config) -> Callable[[str], Retention | None]:
-    rules = [(matcher(rule.filter), _kept(rule.keep)) for rule in (*config.topics, *OWN_RULES)]
+    rules = [(matcher(rule.filter), _kept(rule)) for rule in (*config.topics, *OWN_RULES)]
 
     def retention(name: str) -> Retention | None:
         return next((kept for matches, kept in rules if matches(name)), None)
@@ -269,9 +269,10 @@ def _retention(config: Config) -> Callable[[str], Retention | None]:
     return retention
 
 
-def _kept(keep: Keep) -> Retention:
+def _kept(rule: TopicRule) -> Retention:
+    keep = rule.keep
     age = None if keep.age_seconds is None else int(keep.age_seconds * 1_000_000)
-    return Retention(age, keep.bytes, keep.messages)
+    return Retention(age, keep.bytes, keep.messages, rule.filter)
 
 
 def _certificates(config: Config) -> dict[str, Certificates]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stafeta.broker import Broker
+from stafeta.broker import Broker, Retention
 from stafeta.broker.guarded import GuardedBroker
 from stafeta.errors import (
     InvalidClient,
@@ -192,6 +192,23 @@ def test_nobody_does_anything_who_is_no_user_any_more(name: str) -> None:
         broker.security.replace(USERS.with_user("ann", None))
         with pytest.raises(NotAuthenticated):
             await _do({**REFUSED, **OWN}[name], ann, subscription)
+        await broker.close()
+
+    run(work())
+
+
+def test_who_publishes_does_not_say_how_long_messages_stay() -> None:
+    async def work() -> None:
+        broker = await opened(
+            USERS.with_user("poet", user("publish a/#")).with_user("keeper", user("administer a/#"))
+        )
+        assert verbs(broker, "poet").make_topic("a/new")
+        with pytest.raises(NotPermitted):
+            verbs(broker, "poet").make_topic("a/new", keep=Retention(messages=0))
+        with pytest.raises(NotPermitted):
+            verbs(broker, "keeper").make_topic("a/other", keep=Retention(messages=5))
+        assert not verbs(broker, "keeper").make_topic("a/new", keep=Retention(messages=5))
+        assert broker.topic("a/new").retention == Retention(messages=5)
         await broker.close()
 
     run(work())

@@ -1,11 +1,13 @@
 """What is kept of transactions once they are committed, and for how long."""
 
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from stafeta.broker import Broker, Limits
 from stafeta.broker.clock import TurnClock
+from stafeta.broker.portions import PORTION
 from stafeta.broker.staging import LABELS
 from stafeta.errors import LimitReached, NotStaged, StoreFull, TakenOver
 from tests.broker.stores import FailingMemory, FailingSqlite, run
@@ -210,6 +212,55 @@ def test_what_could_not_be_stored_is_as_it_was(times: Times) -> None:
         broker.staging.expire()
         await broker.commit()
         assert names(broker) == 0
+        await broker.close()
+
+    run(work())
+
+
+def test_what_does_not_expire_yet_is_not_looked_at(times: Times) -> None:
+    class Unread(dict[str, int]):
+        def items(self) -> NoReturn:
+            raise AssertionError("all of them are looked at")
+
+        __iter__ = keys = values = items
+
+    async def work() -> None:
+        broker = await Broker.open(FailingMemory())
+        for number in range(3 * PORTION):
+            broker.staging.commit(f"key/{number}", 0, forget_after=HOUR + number)
+            broker.staging.commit(f"key/{number}", 1, forget_after=HOUR + number)  # it came again
+        broker.staging._expiring = Unread(broker.staging._expiring)
+        assert not broker.staging.expire()
+        assert len(broker.staging._done) == 3 * PORTION
+        times.now += HOUR + 2 * PORTION
+        turns = 1
+        while broker.staging.expire():
+            turns += 1
+        assert turns > 1, "others get their turn meanwhile"
+        assert len(broker.staging._done) == PORTION - 1
+        assert broker.staging.last(f"key/{3 * PORTION - 1}") == 1
+        await broker.close()
+
+    run(work())
+
+
+def test_what_could_not_be_forgotten_is_forgotten_later(times: Times) -> None:
+    async def work() -> None:
+        broker = await Broker.open(store := FailingMemory())
+        broker.staging.commit("key", 0, label="x", forget_after=HOUR)
+        await broker.commit()
+        times.now += HOUR
+        store.fails = True
+        for _ in range(2):
+            broker.staging.expire()
+            assert broker.staging.last("key") == -1
+            with pytest.raises(StoreFull):
+                await broker.commit()
+            assert (broker.staging.last("key"), broker.staging.label("key", 0)) == (0, "x")
+        store.fails = False
+        broker.staging.expire()
+        await broker.commit()
+        assert broker.staging.last("key") == -1
         await broker.close()
 
     run(work())

@@ -22,16 +22,12 @@ from pyarrow import flight
 from stafeta.addresses import Address
 from stafeta.security import Token, User, Users
 from stafeta.security.passwords import hash_password
-from stafeta.security.rules import Rule
-from stafeta.security.users import hash_token, now, save
+from stafeta.security.users import hash_token, now
 from tests.brokers import BrokerProcess
+from tests.guarded import Guarded, rules
 from tests.waiting import PATIENCE, wait_until
 
 PASSWORD = "correct horse"
-
-
-def rules(*texts: str) -> tuple[Rule, ...]:
-    return tuple(map(Rule.read, texts))
 
 
 USERS = Users(
@@ -49,52 +45,27 @@ USERS = Users(
 )
 
 
-class Guarded:
-    """A broker with users."""
-
+class GuardedDoors(Guarded):
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "users.toml"
         self.audit = folder / "audit.log"
-        self.users = USERS
-        save(self.path, USERS)
-        options = (
-            "--users",
-            str(self.path),
-            "--set",
-            f"security.audit={self.audit}",
-            "--set",
-            "durability=os",
-        )
-        self.process = BrokerProcess(folder / "data", *options, doors=("devices", "frames", "flight"))
-
-    def change(self, users: Users) -> None:
-        """Let the broker read another file of users."""
-        reloaded = self.process.stderr.count("was reloaded")
-        save(self.path, users)
-        os.kill(self.process.pid, signal.SIGHUP)
-        self.wait_for_more("was reloaded", reloaded)
-        self.users = users
-
-    def wait_for_more(self, sentence: str, than: int) -> None:
-        """Wait until the broker has said this more often."""
-        wait_until(lambda: self.process.stderr.count(sentence) > than)
+        audit = ("--set", f"security.audit={self.audit}")
+        super().__init__(folder, USERS, *audit, doors=("devices", "frames", "flight"))
 
     def flight(self, authorization: str = "Bearer admin") -> "Caller":
         return Caller(self.process, authorization)
 
 
 @pytest.fixture(scope="module")
-def module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    guarded = Guarded(tmp_path_factory.mktemp("guarded"))
+def module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedDoors]:
+    guarded = GuardedDoors(tmp_path_factory.mktemp("guarded"))
     with guarded.process:
         yield guarded
         assert "Traceback" not in guarded.process.stderr
 
 
 @pytest.fixture
-def broker(module_broker: Guarded) -> Guarded:
-    if module_broker.users is not USERS:
-        module_broker.change(USERS)
+def broker(module_broker: GuardedDoors) -> GuardedDoors:
+    module_broker.change_back()
     return module_broker
 
 
@@ -159,7 +130,7 @@ class Asking:
 @pytest.mark.parametrize(
     "authorization", ["Bearer ann", "Basic " + b64encode(f"ann:{PASSWORD}".encode()).decode()]
 )
-def test_somebody_comes_in_by_flight_with_it(broker: Guarded, authorization: str) -> None:
+def test_somebody_comes_in_by_flight_with_it(broker: GuardedDoors, authorization: str) -> None:
     with broker.flight(authorization) as ann:
         ann.act("subscribe", client="reader", filter="open/ann")
         ann.put("open/ann", "hers")
@@ -183,7 +154,7 @@ def test_somebody_comes_in_by_flight_with_it(broker: Guarded, authorization: str
         "Digest ann",
     ],
 )
-def test_nobody_comes_in_by_flight_without_what_is_right(broker: Guarded, authorization: str) -> None:
+def test_nobody_comes_in_by_flight_without_what_is_right(broker: GuardedDoors, authorization: str) -> None:
     with broker.flight(authorization) as stranger:
         for attempt in (
             lambda: stranger.act("topics"),
@@ -199,7 +170,7 @@ def test_nobody_comes_in_by_flight_without_what_is_right(broker: Guarded, author
         assert "open/forged" not in admin.names()
 
 
-def test_a_door_without_a_user_of_its_own_lets_nobody_in(broker: Guarded) -> None:
+def test_a_door_without_a_user_of_its_own_lets_nobody_in(broker: GuardedDoors) -> None:
     broker.change(replace(USERS, doors={}))
     with Asking(broker.process) as stranger:
         assert stranger.ask("SUB", "open/t")["refused"]
@@ -223,7 +194,7 @@ def test_a_door_without_a_user_of_its_own_lets_nobody_in(broker: Guarded) -> Non
 @pytest.mark.parametrize(
     "filter_", ["#", "*", "+/+", "secret/#", "#/plans", "open/#", "$sys/#", "$sys/audit"]
 )
-def test_no_filter_reaches_further_than_it_may(broker: Guarded, filter_: str) -> None:
+def test_no_filter_reaches_further_than_it_may(broker: GuardedDoors, filter_: str) -> None:
     allowed = filter_ not in ("secret/#", "$sys/#", "$sys/audit")
     with broker.flight() as admin, broker.flight("Bearer ann") as ann, Asking(broker.process) as guest:
         admin.act("subscribe", client="keeps", filter="#")
@@ -256,7 +227,7 @@ def test_no_filter_reaches_further_than_it_may(broker: Guarded, filter_: str) ->
         guest.ask("UNSUB", filter_, client=name)
 
 
-def test_nothing_of_a_topic_is_said_to_who_may_not(broker: Guarded) -> None:
+def test_nothing_of_a_topic_is_said_to_who_may_not(broker: GuardedDoors) -> None:
     with broker.flight() as admin, broker.flight("Bearer ann") as ann, Asking(broker.process) as guest:
         admin.act("subscribe", client="keeps", filter="#")
         admin.put("secret/plans", "x")
@@ -294,7 +265,7 @@ def test_nothing_of_a_topic_is_said_to_who_may_not(broker: Guarded) -> None:
         assert admin.texts(topic="secret/plans")[-1] != "forged"
 
 
-def test_stats_say_less_to_who_does_not_administer(broker: Guarded) -> None:
+def test_stats_say_less_to_who_does_not_administer(broker: GuardedDoors) -> None:
     words = ["--broker", broker.process.address, "stats"]
     done = subprocess.run(
         [sys.executable, "-m", "stafeta", *words],
@@ -308,7 +279,7 @@ def test_stats_say_less_to_who_does_not_administer(broker: Guarded) -> None:
     assert "clients" not in done.stdout
 
 
-def test_anothers_names_are_not_reached(broker: Guarded) -> None:
+def test_anothers_names_are_not_reached(broker: GuardedDoors) -> None:
     broker.change(USERS.with_user("cat", User(allow=rules("all open/#"))))
     users = broker.users
     broker.change(replace(users, tokens={**users.tokens, "cat": Token("cat", hash_token("cat"), now())}))
@@ -338,7 +309,7 @@ def frame(body: dict[str, object]) -> bytes:
     return bytes([0]) + len(data).to_bytes(2, "big") + data
 
 
-def test_a_last_value_is_shown_only_to_who_may_see_it(broker: Guarded) -> None:
+def test_a_last_value_is_shown_only_to_who_may_see_it(broker: GuardedDoors) -> None:
     with broker.flight() as admin, socket.create_connection(broker.process.door("frames"), PATIENCE) as peer:
         admin.act("subscribe", client="keeps", filter="#")
         admin.put("secret/last", "the last value")
@@ -367,7 +338,7 @@ def datagram(topic: str, text: str) -> bytes:
     return topic.encode().ljust(50, b"\0") + b"\3" + text.encode()
 
 
-def test_a_devices_backlog_is_gone_with_the_permission(broker: Guarded) -> None:
+def test_a_devices_backlog_is_gone_with_the_permission(broker: GuardedDoors) -> None:
     address = broker.process.door("devices")
     device = f"D{time.monotonic_ns() % 10**7}"
     with broker.flight() as admin, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sensor:
@@ -403,7 +374,7 @@ def test_a_devices_backlog_is_gone_with_the_permission(broker: Guarded) -> None:
 # --- taken away while connected
 
 
-def test_who_is_connected_is_ended_with_his_user_or_token(broker: Guarded) -> None:
+def test_who_is_connected_is_ended_with_his_user_or_token(broker: GuardedDoors) -> None:
     with broker.flight("Bearer ann") as ann, broker.flight() as admin:
         ann.act("subscribe", client="live", filter="open/live")
         stream = ann.get(client="live", filter="open/live", follow=True)
@@ -437,7 +408,7 @@ def _read_to_the_end(peer: socket.socket) -> None:
         pass
 
 
-def test_a_file_that_is_wrong_changes_nothing(broker: Guarded) -> None:
+def test_a_file_that_is_wrong_changes_nothing(broker: GuardedDoors) -> None:
     for text, mode in (("", 0o600), ("[users.ann", 0o600), ("[users.ann]\n", 0o644)):
         before = broker.process.stderr.count("was not reloaded")
         broker.path.write_text(text)
@@ -455,7 +426,7 @@ def test_a_file_that_is_wrong_changes_nothing(broker: Guarded) -> None:
 # --- who did what
 
 
-def test_what_was_refused_is_in_the_log_of_who_did_what(broker: Guarded) -> None:
+def test_what_was_refused_is_in_the_log_of_who_did_what(broker: GuardedDoors) -> None:
     with (
         broker.flight() as admin,
         broker.flight("Bearer nothing") as stranger,

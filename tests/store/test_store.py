@@ -280,7 +280,7 @@ def test_a_folder_without_attempts_runs_and_labels_is_brought_forward(tmp_path: 
     run(filled_and_closed(tmp_path))
     with closing(sqlite3.connect(tmp_path / "stafeta.db")) as connection:
         connection.executescript(
-            "DROP TABLE begun; DROP TABLE run; DROP TABLE committed; PRAGMA user_version = 4;"
+            "DROP TABLE begun; DROP TABLE run; DROP TABLE committed; DROP TABLE kept; PRAGMA user_version = 4;"
         )
     assert len(reopened(tmp_path)) == 100
 

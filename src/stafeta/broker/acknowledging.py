@@ -7,7 +7,7 @@ from functools import partial
 
 from stafeta.broker.collector import Collector
 from stafeta.broker.commits import CommitLoop
-from stafeta.broker.cursor import Span
+from stafeta.broker.cursor import MovedCursor, Span
 from stafeta.broker.reading import LogReader
 from stafeta.broker.registry import Registry
 from stafeta.broker.topic import Subscription, Topic
@@ -123,7 +123,7 @@ class Acknowledger:
             self._registry.begin_with(topic)
         before, cursor, low = (
             subscription.cursors.get(topic),
-            topic.cursor(max(offset, topic.first)),
+            topic.cursor(max(offset, topic.first), MovedCursor),
             topic.low,
         )
         offset = cursor.floor

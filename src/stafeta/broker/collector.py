@@ -66,7 +66,10 @@ class Collector:
         except BaseException:
             self.dirty |= looked_at
             raise
-        self._broker.staging.expire()
+        more = True
+        while more:
+            more = self._broker.staging.expire()
+            await asyncio.sleep(0)
 
     async def _collect(self, topic: Topic) -> None:
         if not topic.exists or self.held:
@@ -99,7 +102,7 @@ class Collector:
     async def _kept_from(self, topic: Topic) -> int:
         """The first offset that retention keeps."""
         assert topic.retention is not None
-        age, size, messages = topic.retention
+        age, size, messages, _ = topic.retention
         before = None if age is None else self._broker.now() - age
         kept = 1
         if age is not None or size is not None:
@@ -116,5 +119,5 @@ class Collector:
 
         pending.undo.append(undo)
         pending.topics.add(topic)
-        pending.collected += first - before
+        pending.collected += topic.messages(before, first)
         topic.first = first

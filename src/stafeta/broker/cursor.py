@@ -134,3 +134,9 @@ class Cursor:
         while span is not None:
             yield span
             span = self.next_pending(span[1], stop)
+
+
+class MovedCursor(Cursor):
+    """One that somebody has moved since the start of the broker: what was handed out before does not count."""
+
+    __slots__ = ()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from itertools import islice
+from typing import Literal
 
 from sortedcontainers import SortedList
 
@@ -14,7 +15,7 @@ from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.broker.trie import FilterTrie, NameTrie
 from stafeta.config.options import Limits
 from stafeta.errors import BrokerClosed, InvalidRequest, LimitReached, NoSuchTopic
-from stafeta.store.port import TopicRecord
+from stafeta.store.port import KeepRecord, TopicRecord
 
 
 class Directory:
@@ -50,7 +51,7 @@ class Directory:
         self.limits = limits
         self._retention = retention
         for topic in self.topics.values():
-            topic.retention = retention(topic.name)
+            topic.retention = topic.own_retention or retention(topic.name)
             self.collector.dirty.add(topic)
 
     async def listed(self, filter_: str, after: str = "", limit: int | None = None) -> list[Topic]:
@@ -192,7 +193,7 @@ class Directory:
             self.collector.dirty.add(topic)
 
         pending.undo.append(undo)
-        pending.collected += topic.next - first
+        pending.collected += topic.messages(first, topic.next)
         topic.exists = False
         topic.first = topic.next
         self._removed[topic] = None
@@ -205,14 +206,37 @@ class Directory:
         topic.keeps_last = keeps
         self.collector.dirty.add(topic)
 
-    def make_topic(self, name: str, *, keep_last: bool | None = None) -> bool:
-        """Make a topic where there is none, and say whether it keeps its last message; a new one does, since it would
-        go again without. Returns whether it is new."""
+    def _retain(self, topic: Topic, own: Retention | None) -> None:
+        """Give a topic a retention of its own, or let the configuration's count again."""
+        pending, before = self.commits.pending, topic.own_retention
+
+        def put(own: Retention | None) -> None:
+            topic.own_retention, topic.retention = own, own or self._retention(topic.name)
+            self.collector.dirty.add(topic)
+
+        pending.undo.append(lambda: put(before))
+        pending.group.kept[topic.id] = None if own is None else KeepRecord(own.age, own.size, own.messages)
+        put(own)
+
+    def make_topic(
+        self,
+        name: str,
+        *,
+        keep_last: bool | None = None,
+        keep: Retention | Literal["configured", "unchanged"] = "unchanged",
+    ) -> bool:
+        """Make a topic where there is none, and say whether it keeps its last message, and how long it keeps others. A
+        new one keeps its last, unless it has a retention of its own, since it would go again without. Returns whether
+        it is new."""
         if name.startswith(names.RESERVED):
             raise names.reserved(name)
         new = not self.exists(name)
         topic = self.topic_for(name, create=True)
-        keeps = (topic.keeps_last or new) if keep_last is None else keep_last
+        if keep != "unchanged":
+            self._retain(topic, keep if isinstance(keep, Retention) else None)
+        keeps = (
+            (topic.keeps_last or (new and topic.own_retention is None)) if keep_last is None else keep_last
+        )
         if keeps != topic.keeps_last:
             self.keep_last(topic, keeps)
         return new
@@ -235,6 +259,8 @@ class Directory:
                 pending.moved(subscription, topic, cursor, moves)
         if topic.keeps_last:
             self.keep_last(topic, False)
+        if topic.own_retention is not None:
+            self._retain(topic, None)
         if topic.first < topic.visible:
             self.collector.release(topic, topic.visible)
         self.remove_unless_wanted(topic)

@@ -10,14 +10,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from stafeta.broker.commits import Pending
 from stafeta.broker.consumer import Consumer
 from stafeta.broker.cursor import Span
 from stafeta.broker.guarded_overviews import Overviews
 from stafeta.broker.portions import in_portions
-from stafeta.broker.topic import Subscription, Topic
+from stafeta.broker.topic import Retention, Subscription, Topic
 from stafeta.errors import LimitReached, StafetaError, StoreDamaged
 from stafeta.message import Batch, Kind, RowBatch
 from stafeta.names import client_of, is_filter
@@ -319,9 +319,19 @@ class GuardedBroker(Overviews):
                 return found[:limit]
             after = some[-1].name
 
-    def make_topic(self, name: str, *, keep_last: bool | None = None) -> bool:
-        self._check_publish(name)
-        return self._broker.make_topic(name, keep_last=keep_last)
+    def make_topic(
+        self,
+        name: str,
+        *,
+        keep_last: bool | None = None,
+        keep: Retention | Literal["configured", "unchanged"] = "unchanged",
+    ) -> bool:
+        if keep == "unchanged" or keep_last is not None or not self._broker.registry.exists(name):
+            self._check_publish(name)
+        if keep != "unchanged":
+            self._check(ADMINISTER, name)
+            self._broker.security.observer("keep", **self._who(), topic=name)
+        return self._broker.make_topic(name, keep_last=keep_last, keep=keep)
 
     def empty_topic(self, name: str, *, waited_for: bool = False) -> int:
         self._check(ADMINISTER, name)

@@ -7,6 +7,7 @@ from heapq import merge
 from operator import attrgetter
 
 from stafeta.broker.topic import Topic
+from stafeta.errors import StoreDamaged
 from stafeta.message import Batch
 from stafeta.store.port import Store
 
@@ -64,7 +65,12 @@ class Log:
         start, stop = max(start, topic.first), min(stop, topic.visible)
         if overhead:
             stop = min(stop, start + max(size // overhead, 1))
-        return await self._store.read(topic.id, start, stop, size)
+        try:
+            return await self._store.read(topic.id, start, stop, size)
+        except StoreDamaged as error:
+            if error.topic == topic.name:
+                topic.found_damaged(error.start, error.stop)
+            raise
 
     async def verify(self, staged: Sequence[int]) -> None:
         """Raises StoreDamaged where a staged batch is not as it was written."""

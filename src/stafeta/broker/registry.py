@@ -59,6 +59,8 @@ class Registry(Directory):
             if not topic.exists:
                 self._removed[topic] = None
         self._sorted.update(self.topics)
+        for id_, keep in snapshot.kept:
+            topics[id_].own_retention = topics[id_].retention = Retention(*keep)
         for id_, start, stop in snapshot.skipped:
             topics[id_].skipped += ((start, stop),)
         subscriptions: dict[int, Subscription] = {}

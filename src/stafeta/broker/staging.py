@@ -16,6 +16,7 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, TypeVar
 
 from stafeta.broker.portions import PORTION
@@ -46,6 +47,9 @@ class Staging:
             str, dict[int, CommitRecord]
         ] = {}  # what is known beside, by producer and counter
         self._expiring: dict[str, int] = {}  # when producers are forgotten that will not come again
+        self._due: list[
+            tuple[int, str]
+        ] = []  # the same as a heap, and some that are not to be forgotten then after all
         self._attempts: dict[str, int] = {}  # the last attempt that each producer has begun
         self._staged: dict[tuple[str, int], list[StagedRecord]] = {}
         self._rows: defaultdict[tuple[str, int], Counter[tuple[str, str | None]]] = defaultdict(
@@ -58,7 +62,7 @@ class Staging:
         for producer, counter, label, expires in snapshot.committed:
             self._committed.setdefault(producer, {})[counter] = CommitRecord(label, expires)
             if expires and counter == self._done.get(producer):
-                self._expiring[producer] = expires
+                self._forget_at(producer, expires)
         self._attempts.update(snapshot.begun)
         self._last = snapshot.last_staged
         for record in snapshot.staged:
@@ -304,21 +308,31 @@ class Staging:
             self._drop((producer, counter))
         return self._broker.commit()
 
-    def expire(self) -> None:
-        """Drop the transactions that nobody has committed in time, and forget the producers whose time is over."""
+    def expire(self) -> bool:
+        """Drop the transactions that nobody has committed in time, and forget some of the producers whose time is over;
+        true where there are more of these."""
         now = self._broker.now()
         limit = now - EXPIRY
-        for producer in [
-            producer
-            for producer, expires in self._expiring.items()
-            if expires <= now
-            and self._attempts.get(producer, 0) < limit  # else it may have come again after all
-        ]:
-            self._forget(producer)
+        for _ in range(PORTION):
+            if not self._due or self._due[0][0] > now:
+                break
+            expires, producer = heappop(self._due)
+            if self._expiring.get(producer) != expires:
+                continue  # it came again, or is forgotten
+            attempt = self._attempts.get(producer, 0)
+            if attempt < limit:
+                self._forget(producer)
+            else:  # it may come again after all
+                self._forget_at(producer, attempt + EXPIRY + 1)
         for key in [
             key for key, staged in self._staged.items() if all(record.time < limit for record in staged)
         ]:
             self._drop(key)
+        return bool(self._due) and self._due[0][0] <= now
+
+    def _forget_at(self, producer: str, expires: int) -> None:
+        self._expiring[producer] = expires
+        heappush(self._due, (expires, producer))
 
     def topics(self, producer: str, counter: int) -> set[str]:
         """The topics of what is staged for a transaction."""
@@ -384,7 +398,7 @@ class Staging:
         pending.group.transactions[producer] = counter
         self._expiring.pop(producer, None)
         if record.expires:
-            self._expiring[producer] = record.expires
+            self._forget_at(producer, record.expires)
         if record.label or record.expires:
             known = self._committed.setdefault(producer, {})
             known[counter] = record
@@ -421,7 +435,9 @@ class Staging:
 
         def undo() -> None:
             _put_back(self._done, producer, done)
-            _put_back(self._expiring, producer, expires)
+            self._expiring.pop(producer, None)
+            if expires is not None:
+                self._forget_at(producer, expires)
             _put_back(self._attempts, producer, attempt)
             _put_back(self._committed, producer, committed)
 

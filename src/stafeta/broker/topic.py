@@ -4,14 +4,17 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from stafeta.broker.cursor import Cursor, Span
+from stafeta.broker.cursor import Cursor, MovedCursor, Span
 from stafeta.broker.producer import Producer
 from stafeta.message import Batch
 from stafeta.names import RESERVED, is_filter, matcher
-from stafeta.ranges import merged
+from stafeta.ranges import merged, union, without
 from stafeta.store.port import SubscriptionRecord, TopicRecord
 
 log = logging.getLogger("stafeta.broker")
+
+MAX_DAMAGED = 1000  # ranges that are remembered of a topic
+RESTORED_GAP = 1 << 32  # offsets that a restored broker leaves out at least; what is damaged is never so many
 
 
 class Retention(NamedTuple):
@@ -20,6 +23,7 @@ class Retention(NamedTuple):
     age: int | None = None  # microseconds
     size: int | None = None  # bytes of payload
     messages: int | None = None
+    rule: str = ""  # the filter that it stands for in the configuration
 
 
 class Subscription:
@@ -83,6 +87,11 @@ class Subscription:
         cursor = self.cursors.get(topic)
         return [] if cursor is None else cursor.above
 
+    def has_seen(self, topic: "Topic", offset: int) -> bool:
+        """Whether its client can have been handed all before this offset; of a cursor that was moved, since then."""
+        cursor = self.cursors.get(topic)
+        return not isinstance(cursor, MovedCursor) or offset <= cursor.handed_out
+
     @property
     def last_done(self) -> int:
         """The last id that it has behind it: an offset, or for a wildcard a position."""
@@ -101,6 +110,7 @@ class Topic:
 
     __slots__ = (
         "cached",
+        "damaged",
         "doubtful",
         "exists",
         "first",
@@ -109,6 +119,7 @@ class Topic:
         "low",
         "name",
         "next",
+        "own_retention",
         "producers",
         "reserved",
         "retention",
@@ -126,6 +137,7 @@ class Topic:
         self.visible = self.next
         self.low = self.first  # no cursor is below
         self.retention = retention
+        self.own_retention: Retention | None = None  # which then counts, whatever the configuration says
         # Who has a cursor here, and some that had one and are not taken out yet.
         self.subscribers: dict[Subscription, None] = {}
         self.wildcard_generation = (
@@ -137,6 +149,7 @@ class Topic:
         self.producers: dict[str, Producer] | None = None
         self.doubtful = False  # how far its producers have come is not known for certain
         self.skipped: tuple[tuple[int, int], ...] = ()  # offsets that are damaged, and passed over, in order
+        self.damaged: tuple[tuple[int, int], ...] = ()  # offsets that somebody could not read since the start
         self.tail: list[Batch] | None = None  # the newest messages, where they are still in memory
         self.cached = False  # someone reads it, so its newest messages are kept there
 
@@ -171,6 +184,7 @@ class Topic:
         return (
             bool(self.subscribers)
             or self.keeps_last
+            or self.own_retention is not None
             or (self.retention is not None and self.first < self.next)
         )
 
@@ -181,15 +195,32 @@ class Topic:
                 offset = stop
         return offset
 
-    def cursor(self, offset: int) -> Cursor:
+    def found_damaged(self, start: int, stop: int) -> None:
+        """Somebody could not read these offsets."""
+        found = tuple(union([*self.unskipped_damage(), (start, stop)]))
+        if len(found) <= MAX_DAMAGED:
+            self.damaged = found
+
+    def unskipped_damage(self) -> list[tuple[int, int]]:
+        """Offsets that somebody could not read, and that are neither skipped nor gone since."""
+        kept = [(max(start, self.first), stop) for start, stop in self.damaged if stop > self.first]
+        return without(kept, self.skipped)
+
+    def cursor(self, offset: int, form: type[Cursor] = Cursor) -> Cursor:
         """A cursor of somebody who begins here. What is skipped is behind it."""
         offset = self.past_skipped(offset)
-        return Cursor(offset, [*merged([one for one in self.skipped if one[0] > offset])])
+        return form(offset, [*merged([one for one in self.skipped if one[0] > offset])])
 
     def messages(self, start: int, stop: int) -> int:
         """How many of these offsets are not skipped."""
         skipped = [min(end, stop) - max(first, start) for first, end in self.skipped]
         return max(stop - start - sum([count for count in skipped if count > 0]), 0)
+
+    @property
+    def published(self) -> int:
+        """How many messages it ever had."""
+        gaps = [stop - start for start, stop in self.skipped if stop - start >= RESTORED_GAP]
+        return max(self.visible - 1 - sum(gaps), 0)
 
     def back(self, end: int, count: int) -> int:
         """The offset from which on there are so many messages up to, not including, `end`."""

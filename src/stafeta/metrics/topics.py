@@ -25,6 +25,6 @@ async def of(broker: Broker, filter_: str, limit: int) -> TopicFigures:
     for topic in found[:limit]:
         subscriptions = broker.subscribed_to(topic)
         stored = topic.messages(topic.first, topic.visible)
-        lines.append(TopicLine(topic.name, topic.visible - 1, stored, subscriptions))
+        lines.append(TopicLine(topic.name, topic.published, stored, subscriptions))
         await asyncio.sleep(0)  # there may be many of them
     return TopicFigures(lines, len(found) - len(lines))

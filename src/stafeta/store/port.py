@@ -26,6 +26,14 @@ class TopicRecord(NamedTuple):
     keeps_last: bool  # its last message stays when it is not held any more
 
 
+class KeepRecord(NamedTuple):
+    """How long a topic keeps what nobody waits for, where it is its own and not the configuration's."""
+
+    age: int | None  # microseconds
+    size: int | None  # bytes of payload
+    messages: int | None
+
+
 class SubscriptionRecord(NamedTuple):
     id: int
     client: str
@@ -110,6 +118,7 @@ class Group:
 
     appends: list[Append | Promotion] = field(default_factory=list)  # in the order of each topic's offsets
     topics: dict[int, TopicRecord] = field(default_factory=dict)
+    kept: dict[int, KeepRecord | None] = field(default_factory=dict)  # by topic
     subscriptions: dict[int, SubscriptionRecord | None] = field(default_factory=dict)
     reset: set[int] = field(default_factory=set)  # subscriptions of whose cursors only those below stay
     cursors: dict[tuple[int, int], CursorChange] = field(default_factory=dict)  # by subscription and topic
@@ -149,6 +158,7 @@ class Group:
     def _more(self) -> bool:
         return bool(
             self.topics
+            or self.kept
             or self.subscriptions
             or self.cursors
             or self.skipped
@@ -169,6 +179,7 @@ class Snapshot:
     """All that the broker has to know of what it did before. Messages stay in the store."""
 
     topics: Iterable[TopicRecord] = ()
+    kept: Iterable[tuple[int, KeepRecord]] = ()  # by topic
     subscriptions: Iterable[SubscriptionRecord] = ()
     cursors: Iterable[tuple[int, int, CursorRecord]] = ()  # subscription, topic, cursor
     producers: Iterable[ProducerRecord] = ()

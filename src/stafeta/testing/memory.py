@@ -11,6 +11,7 @@ from stafeta.store.port import (
     CommitRecord,
     CursorRecord,
     Group,
+    KeepRecord,
     ProducerRecord,
     Promotion,
     Snapshot,
@@ -29,6 +30,7 @@ class MemoryStore:
         self._checkpoint_rows = checkpoint_rows
         self.sync_seconds = Histogram(SECONDS)
         self._topics: dict[int, TopicRecord] = {}
+        self._kept: dict[int, KeepRecord] = {}
         self._log: dict[int, list[RowBatch]] = {}
         self._ends: dict[int, int] = {}
         self._subscriptions: dict[int, SubscriptionRecord] = {}
@@ -52,6 +54,7 @@ class MemoryStore:
     async def open(self) -> Snapshot:
         return Snapshot(
             topics=[t._replace(next=max(t.next, self._ends.get(t.id, 0))) for t in self._topics.values()],
+            kept=list(self._kept.items()),
             subscriptions=list(self._subscriptions.values()),
             cursors=[(*key, cursor) for key, cursor in self._cursors.items()],
             producers=list(self._producers.values()),
@@ -85,6 +88,7 @@ class MemoryStore:
             self._log.setdefault(topic, []).append(_as_rows(batch))
         self._ends.update(ends)
         self._topics.update(group.topics)
+        _put(self._kept, group.kept)
         self._last_topic = max(self._last_topic, *group.topics, 0)
         for topic in group.forgotten_topics:
             self._topics.pop(topic, None)

@@ -2,10 +2,14 @@
 
 import random
 import socket
+import struct
 from contextlib import ExitStack, suppress
 
+import pyarrow as pa
 import pytest
 
+from stafeta.doors.flight.decode_batches import take
+from stafeta.errors import InvalidSchema
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer, works
 
@@ -48,3 +52,24 @@ def test_connections_that_say_nothing_hurt_nobody(flying: BrokerProcess) -> None
             silent.enter_context(socket.create_connection(flying.door("flight"), 20))
         assert works(flying)
     assert works(flying)
+
+
+def test_rows_that_are_not_there_are_not_looked_for() -> None:
+    """A batch says that it has more rows than its buffers; Arrow reads it as it is."""
+    sink = pa.BufferOutputStream()
+    table = pa.table({"payload": ["ab"] * 77})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    body = sink.getvalue().to_pybytes()
+    for rows in (100, 1 << 20, 1 << 40):
+        (batch,) = pa.ipc.open_stream(body.replace(struct.pack("<q", 77), struct.pack("<q", rows)))
+        assert batch.num_rows == rows
+        with pytest.raises(InvalidSchema):
+            take(batch, "t", 1 << 50, 1 << 20)
+
+
+def test_a_buffer_of_offsets_may_end_anywhere() -> None:
+    offsets = pa.py_buffer(struct.pack("<iii", 0, 1, 2) + b"x")
+    payloads = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(b"ab")])
+    batch = take(pa.record_batch({"payload": payloads}), "t", 1 << 50, 1 << 20)
+    assert (batch.size, list(batch.payloads)) == (2, [b"a", b"b"])

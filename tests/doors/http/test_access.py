@@ -1,12 +1,9 @@
 """Who comes in over HTTP, and what a browser sends for somebody who does not know of it."""
 
-import os
-import signal
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -15,17 +12,12 @@ from websockets.typing import Origin
 
 from stafeta.security import User, Users
 from stafeta.security.passwords import hash_password
-from stafeta.security.rules import Rule
-from stafeta.security.users import Token, hash_token, save
-from tests.brokers import BrokerProcess
+from stafeta.security.users import Token, hash_token
 from tests.doors.http.peers import Answer, Events, Peer, Place, messages_of
+from tests.guarded import Guarded, rules
 from tests.waiting import PATIENCE, wait_until
 
 JSON = {"Content-Type": "application/json"}
-
-
-def rules(*words: str) -> tuple[Rule, ...]:
-    return tuple(map(Rule.read, words))
 
 
 USERS = Users(
@@ -43,38 +35,23 @@ ANN = {"Authorization": "Bearer ann-token"}
 ADMIN = {"Authorization": "Bearer admin-token"}
 
 
-class Guarded:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "users.toml"
-        self.users = USERS
-        save(self.path, USERS)
-        options = ("--users", str(self.path), "--durability", "os")
-        self.process = BrokerProcess(folder / "data", *options, doors=("http",))
-
+class GuardedDoor(Guarded):
     @property
     def place(self) -> Place:
         return self.process.door("http")
 
-    def change(self, users: Users) -> None:
-        reloaded = self.process.stderr.count("was reloaded")
-        save(self.path, users)
-        os.kill(self.process.pid, signal.SIGHUP)
-        wait_until(lambda: self.process.stderr.count("was reloaded") > reloaded)
-        self.users = users
-
 
 @pytest.fixture(scope="module")
-def module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    guarded = Guarded(tmp_path_factory.mktemp("guarded-http"))
+def module_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedDoor]:
+    guarded = GuardedDoor(tmp_path_factory.mktemp("guarded-http"), USERS, doors=("http",))
     with guarded.process:
         yield guarded
         assert "Traceback" not in guarded.process.stderr
 
 
 @pytest.fixture
-def broker(module_broker: Guarded) -> Guarded:
-    if module_broker.users is not USERS:
-        module_broker.change(USERS)
+def broker(module_broker: GuardedDoor) -> GuardedDoor:
+    module_broker.change_back()
     return module_broker
 
 
@@ -103,7 +80,7 @@ def ask(
         ({"Cookie": "stafeta_session=wrong"}, 401),
     ],
 )
-def test_who_comes_in(broker: Guarded, headers: dict[str, str], status: int) -> None:
+def test_who_comes_in(broker: GuardedDoor, headers: dict[str, str], status: int) -> None:
     answer = ask(broker.place, "GET", "/api/topics", headers=headers)
     assert answer.status == status
     if status == 401:
@@ -111,7 +88,7 @@ def test_who_comes_in(broker: Guarded, headers: dict[str, str], status: int) -> 
         assert answer.headers["www-authenticate"].startswith("Bearer")  # with which no browser asks by itself
 
 
-def test_everybody_does_what_he_may(broker: Guarded) -> None:
+def test_everybody_does_what_he_may(broker: GuardedDoor) -> None:
     with Peer(broker.place, ANN) as ann, Peer(broker.place, basic("bob", "hidden")) as bob:
         assert ann.post("/api/subscriptions", {"client": "c", "filter": "a/#"})["client"] == "c"
         assert ann.publish("a/1", "x")["first"] == 1
@@ -147,7 +124,7 @@ def own(place: Place) -> dict[str, str]:
     return {"Origin": f"http://{place[0]}:{place[1]}"}
 
 
-def test_a_session_is_a_cookie_that_scripts_cannot_read(broker: Guarded) -> None:
+def test_a_session_is_a_cookie_that_scripts_cannot_read(broker: GuardedDoor) -> None:
     with Peer(broker.place) as peer:
         answer = login(peer, user="ann", password="secret")
         assert answer.status == 200
@@ -173,7 +150,7 @@ def test_a_session_is_a_cookie_that_scripts_cannot_read(broker: Guarded) -> None
         ({"user": 1}, 400),
     ],
 )
-def test_a_login_is_a_password_or_a_token(broker: Guarded, body: dict[str, str], status: int) -> None:
+def test_a_login_is_a_password_or_a_token(broker: GuardedDoor, body: dict[str, str], status: int) -> None:
     assert ask(broker.place, "POST", "/api/login", body).status == status
 
 
@@ -193,7 +170,7 @@ def test_a_login_is_a_password_or_a_token(broker: Guarded, body: dict[str, str],
         ({"Sec-Fetch-Site": "same-origin"}, 415),
     ],
 )
-def test_a_cookie_alone_changes_nothing(broker: Guarded, headers: dict[str, str], status: int) -> None:
+def test_a_cookie_alone_changes_nothing(broker: GuardedDoor, headers: dict[str, str], status: int) -> None:
     with Peer(broker.place) as peer:
         cookie = login(peer, token="ann-token").headers["set-cookie"].partition(";")[0]
         sent = {
@@ -202,7 +179,7 @@ def test_a_cookie_alone_changes_nothing(broker: Guarded, headers: dict[str, str]
         assert peer.ask("POST", messages_of("a/forged"), b"{}", {"Cookie": cookie, **sent}).status == status
 
 
-def test_a_page_of_another_site_gets_nothing_by_other_credentials_either(broker: Guarded) -> None:
+def test_a_page_of_another_site_gets_nothing_by_other_credentials_either(broker: GuardedDoor) -> None:
     """A browser that knows a password sends it by itself."""
     evil = {"Origin": "http://evil.example", **basic("ann", "secret")}
     assert ask(broker.place, "POST", messages_of("a/x"), b"x", evil).status == 403
@@ -211,7 +188,7 @@ def test_a_page_of_another_site_gets_nothing_by_other_credentials_either(broker:
     assert ask(broker.place, "GET", "/api/docs", None, navigation).status == 200  # somebody follows a link
 
 
-def test_a_websocket_says_where_it_comes_from(broker: Guarded) -> None:
+def test_a_websocket_says_where_it_comes_from(broker: GuardedDoor) -> None:
     url = f"ws://{broker.place[0]}:{broker.place[1]}/api/socket?filter=a/%23"
     for origin, headers, status in ((Origin("http://evil.example"), ANN, 403), (None, {}, 401)):
         with (
@@ -230,7 +207,7 @@ def test_a_websocket_says_where_it_comes_from(broker: Guarded) -> None:
 # --- what is taken away
 
 
-def test_whoever_is_removed_has_no_session_and_no_stream(broker: Guarded) -> None:
+def test_whoever_is_removed_has_no_session_and_no_stream(broker: GuardedDoor) -> None:
     place = broker.place
     with Peer(place) as peer, closing(Events(place, basic("bob", "hidden"), filter="b/#")) as stream:
         cookie = login(peer, user="bob", password="hidden").headers["set-cookie"].partition(";")[0]
@@ -243,7 +220,7 @@ def test_whoever_is_removed_has_no_session_and_no_stream(broker: Guarded) -> Non
         assert ask(place, "GET", "/api/topics", None, basic("bob", "hidden")).status == 401
 
 
-def test_a_stream_ends_whose_topics_are_not_allowed_any_more(broker: Guarded) -> None:
+def test_a_stream_ends_whose_topics_are_not_allowed_any_more(broker: GuardedDoor) -> None:
     with closing(Events(broker.place, ANN, filter="a/#")) as stream:
         broker.change(USERS.with_user("ann", User(allow=rules("publish a/#"))))
         (event,) = stream.take(1)
@@ -251,7 +228,26 @@ def test_a_stream_ends_whose_topics_are_not_allowed_any_more(broker: Guarded) ->
         assert list(stream) == []
 
 
-def test_a_changed_password_ends_what_came_in_by_it(broker: Guarded) -> None:
+def test_an_administrator_who_ends_a_subscription_ends_its_stream(broker: GuardedDoor) -> None:
+    with (
+        closing(Events(broker.place, ANN, client="c", filter="a/ended")) as stream,
+        Peer(broker.place, ADMIN) as peer,
+    ):
+        path = "/api/subscriptions"
+        wait_until(lambda: any(one["connected"] for one in peer.get(path, filter="a/ended")["subscriptions"]))
+        assert peer.ask("DELETE", path, client="c", filter="a/ended").status == 404  # his own he has not
+        assert peer.ask("DELETE", path, client="c", filter="a/ended", user="ann").status == 200
+        (event,) = list(stream)
+        assert (event.name, event.data["type"]) == ("error", "/api/docs#NotSubscribed")
+    with closing(Events(broker.place, ANN, filter="a/ended")) as stream, Peer(broker.place, ADMIN) as peer:
+        wait_until(lambda: peer.get(path, filter="a/ended")["subscriptions"])  # one without a name
+        (line,) = peer.get(path, filter="a/ended")["subscriptions"]
+        found = {"client": line["client"], "door": line["door"], "user": "ann", "filter": "a/ended"}
+        assert peer.ask("DELETE", path, None, None, **found).status == 200
+        assert [event.name for event in stream] == ["error"]
+
+
+def test_a_changed_password_ends_what_came_in_by_it(broker: GuardedDoor) -> None:
     with Peer(broker.place, basic("ann", "secret")) as peer:
         peer.get("/api/topics")
         broker.change(USERS.with_user("ann", User(hash_password("new"), allow=rules("all a/#"))))
@@ -293,7 +289,7 @@ def test_without_users_a_page_of_another_site_changes_nothing(peer: Peer) -> Non
             assert another.ask("GET", "/api/events?filter=t", None, sent).status == 403
 
 
-def test_a_name_is_enough_for_those_who_say_who_they_are(broker: Guarded) -> None:
+def test_a_name_is_enough_for_those_who_say_who_they_are(broker: GuardedDoor) -> None:
     assert ask(broker.place, "GET", "/api/topics", None, {"Host": "broker.example.com", **ANN}).status == 200
 
 

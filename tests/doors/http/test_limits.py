@@ -9,6 +9,7 @@ import pytest
 
 from stafeta.broker import Broker
 from stafeta.doors.http.codec import key_name
+from stafeta.doors.http.connection import MAX_HEADERS, MAX_PIPELINED
 from stafeta.security import ANYONE
 from stafeta.testing.memory import MemoryStore
 from tests.brokers import BrokerProcess
@@ -174,3 +175,22 @@ def test_bodies_count_as_held_until_what_they_say_is_done() -> None:
         await broker.close()
 
     asyncio.run(life())
+
+
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_requests_that_wait_behind_another_are_so_many(place: Place) -> None:
+    stream = b"GET /api/events?filter=t HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert said(place, stream + (GET + b"\r\n") * 10_000).count(b"HTTP/1.1 ") <= 1
+    last = GET + b"Connection: close\r\n\r\n"
+    answers = said(place, (GET + b"\r\n") * MAX_PIPELINED + last)
+    assert answers.count(b"HTTP/1.1 200") == MAX_PIPELINED + 1
+
+
+def test_a_request_has_so_many_headers(place: Place) -> None:
+    most = b"X: y\r\n" * (MAX_HEADERS - 2)
+    assert said(place, GET + most + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+    answer = said(place, GET + most + b"X: y\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert b"more than 100 headers" in answer

@@ -2,11 +2,16 @@
 
 import json
 import threading
+import tracemalloc
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
+from stafeta.doors.http.incoming import MAX_MESSAGES, many_messages
+from stafeta.doors.http.problems import HttpProblem
+from stafeta.errors import InvalidRequest
 from tests.brokers import BrokerProcess
 from tests.doors.http.peers import Answer, Peer, Place, messages_of, topic_path
 
@@ -88,6 +93,59 @@ def test_what_is_no_message_is_refused_and_nothing_is_stored(
     assert answer.json["detail"]
     assert peer.ask("GET", messages_of(topic)).status == 404
     assert peer.get("/healthz")  # the connection goes on, or a new one does
+
+
+@pytest.mark.parametrize(
+    ("lines", "one", "ends"), [(True, b'{"value":1}\n', (b"", b"")), (False, b'{"value":1},', (b" [", b"]"))]
+)
+def test_so_many_messages_go_in_one_request(lines: bool, one: bytes, ends: tuple[bytes, bytes]) -> None:
+    first, last = ends
+    found = many_messages(first + (one * MAX_MESSAGES)[:-1] + last, lines=lines)
+    assert found.count == MAX_MESSAGES
+    with pytest.raises(HttpProblem) as caught:
+        many_messages(first + (one * (MAX_MESSAGES + 1))[:-1] + last + b"\n", lines=lines)
+    assert (caught.value.status, str(MAX_MESSAGES) in str(caught.value)) == (413, True)
+
+
+def test_commas_within_messages_are_no_messages() -> None:
+    one = b'{"value":[%b]}' % b",".join([b"1"] * 60_000)
+    assert many_messages(b"[%b , %b]" % (one, one), lines=False).count == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (b"[" + b"[]," * 700_000 + b"[]]", False),
+        (b"\n" * 2_000_000, True),
+        (b"[" * 2_000_000, False),
+        (b"[" + b"," * 2_000_000, False),
+        (b"," * 2_000_000, False),
+        (b"\xff" + b"," * 2_000_000, False),
+    ],
+)
+def test_a_body_of_little_things_takes_little_memory(body: bytes, lines: bool) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises((HttpProblem, InvalidRequest)):
+            many_messages(body, lines=lines)
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_small_values_take_little_memory() -> None:
+    process = psutil.Process()
+    before = process.memory_info().rss
+    found = many_messages(b'{"value":1}\n' * 30_000, lines=True)
+    assert process.memory_info().rss - before < 40 << 20, "that is a kilobyte each"
+    assert found.count == 30_000
+
+
+def test_too_many_are_refused_and_nothing_is_stored(peer: Peer, topic: str) -> None:
+    answer = peer.ask("POST", messages_of(topic), b"{}\n" * (MAX_MESSAGES + 1), LINES)
+    assert answer.status == 413
+    assert "Send them in several" in answer.json["detail"]
+    assert peer.ask("GET", messages_of(topic)).status == 404
 
 
 @pytest.mark.parametrize("name", ["a b", "a/+", "#", "$sys/own", "x" * 256, "a\x00b"])
@@ -173,7 +231,8 @@ def test_a_topic_is_made_and_emptied(peer: Peer, topic: str) -> None:
     peer.publish(topic, *"abc")
     info = peer.get(topic_path(topic))
     assert (info["first"], info["next"], info["messages"], info["keeps_last"]) == (1, 4, 3, False)
-    assert info["keep"] == {"seconds": 86400.0, "bytes": None, "messages": None}
+    kept = {"seconds": 86400.0, "bytes": None, "messages": None, "rule": "kept/#", "own": False}
+    assert info["keep"] == kept
     peer.post("/api/subscriptions", {"client": "holder", "filter": topic, "from": "earliest"})
     refused = peer.ask("DELETE", topic_path(topic))
     assert refused.status == 400

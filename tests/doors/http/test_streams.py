@@ -251,6 +251,31 @@ def test_messages_go_to_whoever_reads_while_others_hold_a_connection(
     assert peer.get(messages_of(topic))["end"] == 2
 
 
+def test_an_id_from_before_a_move_back_does_not_undo_it(peer: Peer, topic: str, events: Opening) -> None:
+    aim = {"client": f"c-{topic}", "filter": topic}
+    peer.post("/api/subscriptions", aim)
+    peer.publish(topic, *"abcde")
+
+    def move(to: str) -> None:
+        """While the client is away."""
+        lines = "/api/subscriptions"
+        wait_until(lambda: not any(one["connected"] for one in peer.get(lines, topic=topic)["subscriptions"]))
+        peer.post("/api/subscriptions/move", {**aim, "to": to})
+
+    with events(**aim) as stream:
+        ids = [event.id for event in stream.take(5)]
+    for seen in (ids[4], ids[1]):
+        move("earliest")
+        with events({"Last-Event-ID": seen}, **aim) as stream:
+            assert stream.take(5)[0].id == ids[0]
+    with events({"Last-Event-ID": ids[2]}, **aim) as stream:  # which it has since
+        assert stream.texts(2) == ["d", "e"]
+    move("latest")
+    with events({"Last-Event-ID": ids[1]}, **aim) as stream:  # nor does it undo one forward
+        peer.publish(topic, "f")
+        assert stream.texts(1) == ["f"]
+
+
 def test_what_waits_behind_damage_is_not_acknowledged_by_ids_of_other_topics(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with BrokerProcess(data, doors=("http",)) as broker, Peer(broker.door("http")) as peer:

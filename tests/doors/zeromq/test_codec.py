@@ -4,10 +4,11 @@ import json
 from base64 import b64decode
 from typing import Any, get_args
 
+import psutil
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stafeta.doors.zeromq.codec import BadRequest, FetchResult, Get, Request
+from stafeta.doors.zeromq.codec import BadRequest, FetchResult, Get, PutSequence, Request
 from stafeta.doors.zeromq.json_dialect import JsonDialect
 from stafeta.doors.zeromq.text_dialect import TextDialect
 from stafeta.errors import InvalidMessage
@@ -164,3 +165,14 @@ def _is_request_or_refused(dialect: TextDialect | JsonDialect, body: bytes) -> N
 def test_an_error_can_be_sent_whatever_it_quotes(quoted: str) -> None:
     for dialect in (TEXT, JSON):
         dialect.error(None, BadRequest(f"{quoted} is wrong.")).decode()
+
+
+def test_small_values_of_json_take_little_memory() -> None:
+    body = {"kind": "json", "sequence": 1, "publications": [1] * 30_000}
+    request = json.dumps({"type": "PUT", "topic": "t", "client_id": "c", "body": body}).encode()
+    process = psutil.Process()
+    before = process.memory_info().rss
+    found = JSON.read(request)
+    assert process.memory_info().rss - before < 40 << 20, "that is a kilobyte each"
+    assert isinstance(found, PutSequence)
+    assert len(found.payloads) == 30_000

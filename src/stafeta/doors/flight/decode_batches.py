@@ -76,7 +76,7 @@ def _holds_bytes(type_: Any) -> bool:
 def take(data: pa.RecordBatch, topic: str | None, now: int, most: int) -> ColumnBatch:
     """A batch for the broker to place, of at most so many bytes. Its schema was checked before. Without a topic it may
     be of several."""
-    size = data.nbytes
+    size = data.get_total_buffer_size()  # nbytes would look into them
     _check_size(size, most)
     try:
         data.validate(full=True)
@@ -97,8 +97,10 @@ def take(data: pa.RecordBatch, topic: str | None, now: int, most: int) -> Column
     kinds = _kinds(columns.get("kind"), Kind.STRING if text else Kind.BYTES)
     _check(payloads, kinds, text=text)
     times = _times(columns.get("timestamp"), now)
-    if size > SLACK and size > 2 * payloads.nbytes:
-        payloads = _copied(payloads)  # else all of what came would stay in memory for it
+    offsets = payloads.buffers()[1]
+    if (size > SLACK and size > 2 * payloads.nbytes) or (offsets is not None and offsets.size % 4):
+        # Else all of what came would stay in memory for it; and offsets are read as whole numbers.
+        payloads = _copied(payloads)
     count = data.num_rows
     return ColumnBatch(topic or "", 0, count, Block(count, (0, times, "", "", kinds, None, payloads)), 0)
 

@@ -89,7 +89,9 @@ class PutStream:
                     raise InvalidRequest("There is metadata without a batch.")
                 self._take(chunk.data, codec.read_note(_bytes(chunk.app_metadata)))
                 if self._verbs.pace is not None:
-                    self._paid_at = time.monotonic() + self._verbs.pace.wait(chunk.data.nbytes)
+                    self._paid_at = time.monotonic() + self._verbs.pace.wait(
+                        chunk.data.get_total_buffer_size()
+                    )
         finally:
             # Behind everything that was taken: all of it has been answered when the thread ends.
             self._queue.append(None)
@@ -129,7 +131,7 @@ class PutStream:
                 return
             self._verbs.check_append(batch.topic, self._target.producer or "", note.sequence)
         self._taken += 1
-        item = Item(batch.topic, batch, pieces, note.sequence, data.nbytes)
+        item = Item(batch.topic, batch, pieces, note.sequence, data.get_total_buffer_size())
         with self._room:
             self._room.wait_for(lambda: self._queued < WINDOW or self._failed is not None)
             self._queued += item.size

@@ -1,10 +1,9 @@
 """What requests say, without sockets: parameters, bodies, headers. (docs/protocols/http.md)
 
-1. What cannot be read is refused by `InvalidRequest` or `InvalidMessage`, with a sentence that names it.
+1. What cannot be read is refused by `InvalidRequest`, with a sentence that names it.
 2. A parameter that is not known is refused: a misspelt one would change what is asked for without a word.
 """
 
-from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from reprlib import repr as shown
@@ -14,8 +13,7 @@ from urllib.parse import parse_qsl, unquote
 import orjson
 
 from stafeta import times
-from stafeta.errors import ConfigError, InvalidClient, InvalidMessage, InvalidRequest
-from stafeta.message import Kind, check_payload
+from stafeta.errors import ConfigError, InvalidClient, InvalidRequest
 from stafeta.names import (
     DEVICES_PREFIX,
     FLIGHT_PREFIX,
@@ -42,7 +40,7 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 EVENTS: Final = "text/event-stream"
 # What a form of another site can send without asking first.
 FORM_TYPES: Final = frozenset({"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"})
-_LINES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+LINES: Final = frozenset({NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"})
 
 DOORS: Final = {
     "http": HTTP_PREFIX,
@@ -55,8 +53,6 @@ DOORS: Final = {
     "flight-stream": FLIGHT_STREAM_PREFIX,
 }
 """What stands before the names of clients at the broker, by how they are called here."""
-
-Message = tuple[int, bytes]  # kind and payload
 
 
 class Named(NamedTuple):
@@ -121,7 +117,7 @@ def accepted(header: str, offered: Sequence[str]) -> str | None:
         if not 0.0 < quality <= 1.0:
             continue
         for place, one in enumerate(offered):
-            exact = name == one or (one == NDJSON and name in _LINES)
+            exact = name == one or (one == NDJSON and name in LINES)
             if exact or name in ("*/*", one.partition("/")[0] + "/*"):
                 rank = (quality, int(exact), -place)
                 if best is None or rank > best:
@@ -318,100 +314,6 @@ def unescaped(part: str) -> str:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:
         raise InvalidRequest("The path of the URL is not UTF-8.") from None
-
-
-# --- messages that are published
-
-
-def one_message(body: bytes, type_: str, kind: str) -> Message:
-    """A body that is one message: its kind is what is named, or what its media type says."""
-    if kind:
-        found = Kind.of(kind)
-        check_payload(found, body)
-        return found, body
-    if type_ == JSON or type_.endswith("+json"):
-        check_payload(Kind.JSON, body)
-        return Kind.JSON, body
-    if type_.startswith("text/") or type_ == "":
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            if type_:
-                raise InvalidMessage("The body is text, but not UTF-8.") from None
-            return Kind.BYTES, body
-        return Kind.STRING, body
-    return Kind.BYTES, body
-
-
-def is_lines(type_: str) -> bool:
-    return type_ in _LINES
-
-
-def many_messages(body: bytes, *, lines: bool) -> list[Message]:
-    """Several messages, each a JSON object: in an array, or one in each line."""
-    if lines:
-        found: list[Any] = []
-        for number, line in enumerate(body.split(b"\n"), 1):
-            if not line.strip():
-                continue
-            try:
-                found.append(orjson.loads(line))
-            except orjson.JSONDecodeError as error:
-                raise InvalidRequest(f"Line {number} is not JSON: {error}.") from None
-    else:
-        array = read_json(body)
-        if not isinstance(array, list):
-            raise InvalidRequest("The body must be a JSON array of messages.")
-        found = array
-    if not found:
-        raise InvalidRequest("There is no message in the body.")
-    messages = []
-    for number, fields in enumerate(found, 1):
-        try:
-            messages.append(message_of(fields))
-        except (InvalidRequest, InvalidMessage) as error:
-            raise type(error)(f"Message {number}: {error}") from None
-    return messages
-
-
-_MEMBERS: Final = frozenset({"payload", "kind", "encoding", "value"})
-
-
-def message_of(fields: object) -> Message:
-    """A message of `payload`, `kind` and `encoding`, or any JSON as `value`."""
-    if not isinstance(fields, dict):
-        raise InvalidRequest("It must be an object with payload or value.")
-    for name in fields:
-        if name not in _MEMBERS:
-            raise InvalidRequest(
-                f"There is no member {shown(name)}; there are payload, kind, encoding and value."
-            )
-    if "value" in fields:
-        if len(fields) > 1:
-            raise InvalidRequest("A value stands alone: its kind is json.")
-        try:
-            return Kind.JSON, orjson.dumps(fields["value"])
-        except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
-            raise InvalidMessage(f"It cannot be stored: {error}.") from None
-    payload, encoding = fields.get("payload"), fields.get("encoding")
-    if not isinstance(payload, str):
-        raise InvalidRequest("Its payload must be text; any other JSON is a value.")
-    if encoding is None:
-        try:
-            data = payload.encode()
-        except UnicodeEncodeError:
-            raise InvalidMessage("Its payload has half a surrogate pair in it, which is no text.") from None
-    elif encoding == "base64":
-        try:
-            data = b64decode(payload, validate=True)
-        except ValueError:
-            raise InvalidMessage("Its payload is not base64.") from None
-    else:
-        raise InvalidRequest(f"Its encoding is {shown(encoding)}; it must be base64, or left out.")
-    default = "string" if encoding is None else "bytes"
-    kind = Kind.of(fields.get("kind", default))
-    check_payload(kind, data)
-    return kind, data
 
 
 # --- acknowledgements

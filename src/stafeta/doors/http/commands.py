@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from stafeta.doors.http.call import Call
-from stafeta.doors.http.codec import Parameters, message_of, ranges_of
+from stafeta.doors.http.codec import Parameters, ranges_of
 from stafeta.doors.http.encoding import dumps
+from stafeta.doors.http.incoming import message_of
 from stafeta.doors.http.problems import problem
 from stafeta.errors import InvalidRequest, NoSuchOffset, StafetaError
 from stafeta.names import HTTP_STREAM_PREFIX, check_filter, check_name

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("stafeta.http")
 
 MAX_HEAD: Final = 64 << 10  # bytes of the head of a request
+MAX_HEADERS: Final = 100  # of a request
+MAX_PIPELINED: Final = 100  # requests that wait behind the one that is being answered
 MAX_PONGS: Final = 1000  # that wait to be read by whoever has sent the pings
 
 
@@ -72,6 +74,7 @@ class HttpConnection(HttpToolsProtocol):
         self._answering: RequestResponseCycle | None = None  # which others may be pipelined behind
         self._unused = 0  # bytes that came since the last head or part of a body
         self._in_head = False  # one has begun
+        self._refusal = 400, "What came is not a request of HTTP/1.1."  # what the parser does not follow
         self._deadline: asyncio.TimerHandle | None = None  # of a head that has begun
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -134,7 +137,19 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self._stop(429, f"More than {MAX_PIPELINED} requests wait behind one that is not answered.")
         super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            self._stop(431, f"A request has more than {MAX_HEADERS} headers.")
+        super().on_header(name, value)
+
+    def _stop(self, status: int, sentence: str) -> NoReturn:
+        """Nothing more is read, also of what has come already."""
+        self._refusal = status, sentence
+        raise HttpProblem(status, sentence)
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -165,7 +180,7 @@ class HttpConnection(HttpToolsProtocol):
         del self.parser  # which knows this connection: they would keep each other
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "What came is not a request of HTTP/1.1.")
+        self._refuse(*self._refusal)
 
     def _refuse(self, status: int, sentence: str) -> None:
         """Ends a connection that cannot be followed any further."""

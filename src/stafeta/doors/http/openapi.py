@@ -4,10 +4,13 @@ from functools import cache
 
 from stafeta import __version__
 from stafeta.doors.http.codec import ARROW, DOORS, EVENTS, JSON, MAX_INT, MAX_KEY, MAX_RANGES, NDJSON
+from stafeta.doors.http.incoming import MAX_MESSAGES
 from stafeta.doors.http.openapi_schemas import (
     BOOL,
     COUNT,
     KIND,
+    MAYBE_COUNT,
+    MAYBE_NUMBER,
     MAYBE_TEXT,
     NAME,
     NUMBER,
@@ -123,8 +126,11 @@ def _topics() -> Schema:
         "allOf": [
             ref_("Topic"),
             all_(
+                published={**COUNT, "description": "Messages that it ever had."},
                 bytes=COUNT,
-                keep={"type": "object"},
+                keep=all_(
+                    seconds=MAYBE_NUMBER, bytes=MAYBE_COUNT, messages=MAYBE_COUNT, rule=MAYBE_TEXT, own=BOOL
+                ),
                 skipped=list_(all_(first=COUNT, last=COUNT)),
             ),
         ]
@@ -136,6 +142,7 @@ def _topics() -> Schema:
         "content": {
             JSON: {"schema": {}},
             NDJSON: {"schema": TEXT},
+            ARROW: {"schema": {"type": "string", "format": "binary"}},
             "text/plain": {"schema": TEXT},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         },
@@ -168,11 +175,13 @@ def _topics() -> Schema:
             "get": _operation("topic", "One topic", "topics", {"200": ("The topic.", _json(info))}, [_TOPIC]),
             "put": _operation(
                 "makeTopic",
-                "Make a topic, or say whether it keeps its last message",
+                "Make a topic, or say what it keeps",
                 "topics",
                 {"200": ("It was there.", _json(made)), "201": ("It is new.", _json(made))},
                 [_TOPIC],
-                _body(closed_("", keep_last=BOOL), required=False),
+                _body(closed_("", keep_last=BOOL, keep=ref_("Keep")), required=False),
+                description="`keep_last`: its last message stays, whoever has read it. `keep`: a retention of its own "
+                "instead of the configuration's, for those who administer the topic; null: the configuration's again.",
             ),
             "delete": _operation(
                 "emptyTopic",
@@ -213,16 +222,19 @@ def _topics() -> Schema:
                 ],
                 publish,
                 description="The body is one message: JSON is of the kind json, text a string, all else bytes. Many "
-                "are a JSON array of messages with `batch=true`, or lines of JSON.",
+                "are a JSON array of messages with `batch=true`, lines of JSON, or an Arrow stream; at most "
+                f"{MAX_MESSAGES}.",
             ),
         },
         "/api/damaged": {
             "get": _operation(
                 "damaged",
-                "Ranges of offsets that are damaged, and passed over",
+                "A page of the ranges of offsets that are damaged",
                 "topics",
                 {"200": ("Ranges.", _json(all_(damaged=list_(ref_("Damage")), after=MAYBE_TEXT)))},
-                [_FILTER, _AFTER],
+                [_FILTER, _AFTER, _LIMIT],
+                description="Those that are `skipped` everybody passes over; the others somebody could not read since "
+                "the broker was started.",
             )
         },
         "/api/events": {

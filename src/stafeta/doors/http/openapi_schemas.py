@@ -11,6 +11,8 @@ COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 BOOL: Final[Schema] = {"type": "boolean"}
 NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
 MAYBE_TEXT: Final[Schema] = {"type": ["string", "null"]}
+MAYBE_COUNT: Final[Schema] = {"type": ["integer", "null"], "minimum": 0}
+MAYBE_NUMBER: Final[Schema] = {"type": ["number", "null"], "minimum": 0}
 NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
 KIND: Final[Schema] = {"type": "string", "enum": [kind.word for kind in Kind]}
 TIME: Final[Schema] = {"type": "string", "examples": ["2026-11-16T08:00:00Z", "1763280000000"]}
@@ -61,6 +63,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
         ]
     },
     "Topic": all_(topic=TEXT, first=COUNT, next=COUNT, messages=COUNT, subscriptions=COUNT, keeps_last=BOOL),
+    "Keep": {
+        **closed_("", seconds=MAYBE_NUMBER, bytes=MAYBE_COUNT, messages=MAYBE_COUNT),
+        "type": ["object", "null"],
+        "description": "How long messages stay that nobody waits for: until the first of these limits is passed.",
+    },
     "Subscription": all_(
         client=TEXT,
         door=TEXT,
@@ -101,5 +108,5 @@ SCHEMAS: Final[dict[str, Schema]] = {
         jobs=list_(object_("job state", job=TEXT, state=TEXT)),
     ),
     "Range": object_("topic", topic=NAME, offset=COUNT, first=COUNT, last=COUNT),
-    "Damage": all_(topic=TEXT, first=COUNT, last=COUNT),
+    "Damage": all_(topic=TEXT, first=COUNT, last=COUNT, skipped=BOOL),
 }

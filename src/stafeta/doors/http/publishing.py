@@ -8,23 +8,25 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from hashlib import sha256
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
 from stafeta.doors.http.call import LARGE, Call, answer
-from stafeta.doors.http.codec import ARROW, Message, is_lines, key_name, many_messages, one_message
+from stafeta.doors.http.codec import ARROW, LINES, key_name
+from stafeta.doors.http.incoming import Rows, many_messages, one_message
 from stafeta.doors.http.problems import HttpProblem
 from stafeta.errors import InvalidRequest
+from stafeta.message import ROW
 from stafeta.names import check_name
 
-PORTION: Final = 256  # messages before others get their turn
-PORTION_SIZE: Final = 64 << 10  # and bytes of them
+if TYPE_CHECKING:
+    from stafeta.doors.http.arrow import Columns
+
 REMEMBERED: Final = 3600 * 1_000_000  # microseconds
-STAGED: Final = 1 << 20  # bytes that are put aside together
 
 
 async def publish(call: Call) -> Response:
@@ -38,60 +40,38 @@ async def publish(call: Call) -> Response:
     key = call.header("idempotency-key")
     if not call.verbs.may_publish(name):
         call.verbs.check_append(name, "", None)  # which says why
-    body = await call.body()
-    messages = await _messages(call, body, kind, batch=batch)
-    call.verbs.check_lengths([payload for _, payload in messages])
+    messages = await _messages(call, name, await call.body(), kind, batch=batch)
+    messages.check(call.verbs)
     if key:
         if keep_last:
             raise InvalidRequest("With an idempotency key, keep_last is set by PUT of the topic.")
         return await _once(call, name, key, messages)
     first = last = 0
-    for portion in _portions(messages, PORTION, PORTION_SIZE):
+    for add in messages.publishing(call.verbs, name, call.visit.peer, keep_last=keep_last):
         await call.door.room()
-        begin, last = call.door.share.count(lambda some=portion: _add(call, name, some, keep_last))  # type: ignore[misc]
+        begin, last = call.door.share.count(add)
         first = first or begin
-        if len(messages) > len(portion):
+        if last - begin + 1 < messages.count:
             call.door.broker.commit()
             await asyncio.sleep(0)
     await call.door.durable()
-    return answer({"topic": name, "first": first, "last": last, "count": len(messages)}, 201)
+    return answer({"topic": name, "first": first, "last": last, "count": messages.count}, 201)
 
 
-async def _messages(call: Call, body: bytes, kind: str, *, batch: bool) -> list[Message]:
+async def _messages(call: Call, name: str, body: bytes, kind: str, *, batch: bool) -> "Rows | Columns":
     type_ = call.media_type
-    lines = is_lines(type_)
-    if type_ == ARROW:
-        raise HttpProblem(415, "Arrow streams are published through the Flight door.")
-    if not lines and not batch:
-        if len(body) > LARGE:
-            return [await asyncio.to_thread(one_message, body, type_, kind)]
-        return [one_message(body, type_, kind)]
-    if kind:
+    many = batch or type_ in LINES or type_ == ARROW
+    if kind and many:
         raise InvalidRequest("Of many messages each names its own kind.")
-    if len(body) > LARGE:
-        return await asyncio.to_thread(many_messages, body, lines=lines)
-    return many_messages(body, lines=lines)
+    if type_ == ARROW:
+        from stafeta.doors.http.arrow import taken  # only for those who send it
 
-
-def _add(call: Call, name: str, messages: Sequence[Message], keep_last: bool) -> tuple[int, int]:
-    source, publish_one = call.visit.peer, call.verbs.publish
-    offsets = [
-        publish_one(name, payload, kind, source, create=True, keep_last=keep_last)
-        for kind, payload in messages
-    ]
-    return offsets[0], offsets[-1]
-
-
-def _portions(messages: list[Message], most: int, size: int) -> list[list[Message]]:
-    found: list[list[Message]] = [[]]
-    room = size
-    for message in messages:
-        if found[-1] and (len(found[-1]) >= most or room < len(message[1])):
-            found.append([])
-            room = size
-        found[-1].append(message)
-        room -= len(message[1])
-    return found
+        door = call.door
+        return await door.read(taken, body, name, door.broker.now(), door.max_body)
+    read = partial(one_message, body, type_, kind)
+    if many:
+        read = partial(many_messages, body, lines=type_ in LINES)
+    return await call.door.read(read) if len(body) > LARGE else read()
 
 
 # --- once
@@ -118,26 +98,24 @@ class Keys:
                 self._locks[key] = lock, waiting - 1
 
 
-async def _once(call: Call, name: str, key: str, messages: list[Message]) -> Response:
+async def _once(call: Call, name: str, key: str, messages: "Rows | Columns") -> Response:
     producer = key_name(key, name)
     door = call.door
     async with door.keys.taken((call.verbs.principal.user, producer)):
-        size = sum(len(payload) for _, payload in messages)
-        digest = await asyncio.to_thread(_digest, messages) if size > LARGE else _digest(messages)
+        large = messages.size + ROW * messages.count > LARGE
+        digest = await door.read(messages.digest) if large else messages.digest()
         verbs = call.verbs
         known = verbs.transaction_label(producer, 0) if verbs.is_committed(producer, 0) else None
         repeated = known is not None
         if known is None:
             part = secrets.token_hex(8)
-            for portion in _portions(messages, 10_000, STAGED):
+            for stage in messages.staging(verbs, name, call.visit.peer, producer, part):
                 await door.room()
-                staged = door.share.count(
-                    lambda some=portion: verbs.stage(producer, 0, part, name, some, call.visit.peer)  # type: ignore[misc]
-                )
+                staged = door.share.count(stage)
                 await asyncio.wait([staged])
                 staged.result()
             await verbs.prepare_transaction(producer, 0, [part])
-            known = f"{verbs.next_offset(name)} {len(messages)} {digest}"
+            known = f"{verbs.next_offset(name)} {messages.count} {digest}"
             verbs.commit_transaction(producer, 0, [part], None, known, REMEMBERED)
         await door.durable()  # also what somebody else has asked for is answered when it is
     first, count, written = known.split()
@@ -145,11 +123,3 @@ async def _once(call: Call, name: str, key: str, messages: list[Message]) -> Res
         raise HttpProblem(422, "The idempotency key was used for other messages; take a new one for these.")
     found = {"topic": name, "first": int(first), "last": int(first) + int(count) - 1, "count": int(count)}
     return answer({**found, "repeated": repeated}, 200 if repeated else 201)
-
-
-def _digest(messages: Sequence[Message]) -> str:
-    digest = sha256()
-    for kind, payload in messages:
-        digest.update(b"%d %d\n" % (kind, len(payload)))
-        digest.update(payload)
-    return digest.hexdigest()[:32]

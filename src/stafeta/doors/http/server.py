@@ -8,10 +8,10 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -33,11 +33,14 @@ from stafeta.errors import ConfigError
 from stafeta.logs import SeldomLog, announce
 
 log = logging.getLogger("stafeta.http")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 BACKLOG: Final = 4096  # connections that wait to be accepted
 KEEP_ALIVE: Final = 75  # seconds that a connection may wait between two requests
 CLOSE_TIMEOUT: Final = 1.0  # seconds that requests have to end by themselves
 MAX_COMMAND: Final = 1 << 20  # bytes of one message from a WebSocket
+READING: Final = 2  # large bodies that are read at a time
 HELD: Final = 4  # bodies of the largest size that may be in memory together
 
 
@@ -70,6 +73,7 @@ class HttpDoor:
         self.keys = Keys()
         self.share = broker.share()
         self.numbers = count(1)
+        self._reading = asyncio.Semaphore(READING)
         self.overview = overview
         self.closing = False
         self._certificates = certificates
@@ -150,6 +154,11 @@ class HttpDoor:
             turn: asyncio.Future[None] = self.loop.create_future()
             self.share.when_free(lambda turn=turn: None if turn.done() else turn.set_result(None))  # type: ignore[misc]
             await turn
+
+    async def read(self, reading: Callable[_P, _T], *args: _P.args, **more: _P.kwargs) -> _T:
+        """Reads a large body in a thread. Few are read at a time, since one may take many times its size meanwhile."""
+        async with self._reading:
+            return await asyncio.to_thread(reading, *args, **more)
 
     async def durable(self) -> None:
         """Returns when all that was done so far is durable, or raises why it could not be."""

@@ -116,7 +116,7 @@ class Streams:
     def __init__(self, door: "HttpDoor") -> None:
         self._door = door
         self._all: dict[Stream, None] = {}
-        self._named: dict[tuple[str, str], Stream] = {}  # by user and client
+        self._clients: dict[str, Stream] = {}  # by the names that clients have at the broker
         self._encoders: dict[tuple[str, bool], Encoder] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -138,12 +138,10 @@ class Streams:
         session.unmarked = self.encoder(form, verbs, marked=False)
         error, ping = (_error_event, b":\n\n") if form == "events" else (_error_frame, _PING)
         stream = Stream(visit, verbs, client, session, wire, error, ping)
-        if not client.startswith(HTTP_STREAM_PREFIX):
-            key = verbs.principal.user, client
-            before = self._named.pop(key, None)
-            if before is not None:
-                before.end(TakenOver("Another stream of the same client has taken over."))
-            self._named[key] = stream
+        before = self._clients.pop(session.consumer.client, None)
+        if before is not None:
+            before.end(TakenOver("Another stream of the same client has taken over."))
+        self._clients[session.consumer.client] = stream
         self._all[stream] = None
         if self._timer is None:
             self._timer = self._door.loop.call_later(TICK, self._tick)
@@ -151,9 +149,9 @@ class Streams:
 
     def ended(self, stream: Stream) -> None:
         self._all.pop(stream, None)
-        key = stream.verbs.principal.user, stream.client
-        if self._named.get(key) is stream:
-            del self._named[key]
+        name = stream.session.consumer.client
+        if self._clients.get(name) is stream:
+            del self._clients[name]
 
     def _tick(self) -> None:
         """A sign of life for some of them."""
@@ -177,9 +175,9 @@ class Streams:
             except StafetaError as error:
                 stream.end(error)
 
-    def unsubscribed(self, verbs: Verbs, client: str) -> None:
-        """A subscription of the client was ended by a request."""
-        stream = self._named.get((verbs.principal.user, client))
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """It was ended by a request, of whomever."""
+        stream = self._clients.get(subscription.client)
         if stream is not None:
             stream.end(NotSubscribed("The subscription was ended."))
 
@@ -232,7 +230,8 @@ async def _placed(verbs: Verbs, subscription: Subscription, asked: Wanted) -> No
         if position is not None:
             async for topic, floor in verbs.unacknowledged(subscription):
                 end = await verbs.offset_at(topic, position + 1, floor)
-                verbs.ack(subscription, topic, 0, end)
+                if subscription.has_seen(topic, end):  # else the id is older than the move
+                    verbs.ack(subscription, topic, 0, end)
             await asyncio.wait([verbs.commit()])
         return
     if position is None and asked.offset is None and asked.time is None and asked.start == "latest":

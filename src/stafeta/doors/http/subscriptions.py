@@ -122,7 +122,7 @@ async def unsubscribe(call: Call) -> Response:
     parameters.end()
     subscription = call.verbs.subscription_named(name, filter_)
     call.verbs.end_subscription(subscription)
-    call.door.streams.unsubscribed(call.verbs, name)
+    call.door.streams.unsubscribed(subscription)
     await call.door.durable()
     return answer({})
 

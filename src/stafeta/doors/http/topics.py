@@ -1,19 +1,19 @@
 """Topics: which there are, what they hold, and how they are made and emptied."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from starlette.responses import Response
 
-from stafeta.broker import Topic, Verbs
+from stafeta.broker import Retention, Topic, Verbs
 from stafeta.broker.portions import in_portions
 from stafeta.doors.http import encoding
 from stafeta.doors.http.call import LARGE, MAX_OBJECT, Call, answer, plain
-from stafeta.doors.http.codec import ARROW, JSON, NDJSON, accepted
+from stafeta.doors.http.codec import ARROW, JSON, MAX_INT, NDJSON, Parameters, accepted
 from stafeta.doors.http.problems import HttpProblem
 from stafeta.errors import InvalidRequest, NoSuchOffset, StoreDamaged
 from stafeta.message import Batch
-from stafeta.names import check_filter, check_name
+from stafeta.names import check_filter, check_name, is_filter, matcher
 
 PAGE: Final = 100  # lines of a list, unless asked for
 MOST: Final = 1000  # and at most
@@ -21,6 +21,7 @@ LOOKS: Final = 100_000  # topics looked at for one page of those that a text is 
 MESSAGES: Final = 100  # of an answer, unless asked for
 MOST_MESSAGES: Final = 10_000
 SIZE: Final = 4 << 20  # bytes of payload in one answer, about
+MOST_SECONDS: Final = 100 * 365 * 86400.0  # that messages are kept
 OFFERED: Final = (JSON, NDJSON, ARROW)
 
 
@@ -69,19 +70,46 @@ async def info(call: Call) -> Response:
     """One topic."""
     call.parameters.end()
     topic = _topic(call)
-    keep = topic.retention
     return answer(
         {
             **_line(call.verbs, topic),
+            "published": topic.published,
             "bytes": await call.verbs.measure(topic, topic.first),
-            "keep": {
-                "seconds": None if keep is None or keep.age is None else keep.age / 1_000_000,
-                "bytes": None if keep is None else keep.size,
-                "messages": None if keep is None else keep.messages,
-            },
+            "keep": _keep(topic),
             "skipped": [{"first": start, "last": stop - 1} for start, stop in topic.skipped],
         }
     )
+
+
+def _keep(topic: Topic) -> dict[str, Any]:
+    """How long the topic keeps what nobody waits for, and by which rule of the configuration, or its own."""
+    keep = topic.retention or Retention()
+    return {
+        "seconds": None if keep.age is None else keep.age / 1_000_000,
+        "bytes": keep.size,
+        "messages": keep.messages,
+        "rule": keep.rule or None,
+        "own": topic.own_retention is not None,
+    }
+
+
+def _retention(value: object) -> Retention | Literal["configured"]:
+    """What a request says of `keep`."""
+    if value is None:
+        return "configured"
+    if not isinstance(value, dict):
+        raise InvalidRequest(
+            "'keep' must be an object with seconds, bytes or messages, or null: what the configuration says."
+        )
+    limits = Parameters({name: [one] for name, one in value.items() if one is not None}, "limit")
+    age = limits.seconds("seconds", MOST_SECONDS) if limits.has("seconds") else None
+    found = Retention(
+        None if age is None else int(age * 1_000_000), limits.number("bytes", 0), limits.number("messages", 0)
+    )
+    limits.end()
+    if found == Retention():
+        raise InvalidRequest("'keep' has no limit; name seconds, bytes or messages, or several of them.")
+    return found
 
 
 def _topic(call: Call) -> Topic:
@@ -91,16 +119,19 @@ def _topic(call: Call) -> Topic:
 
 
 async def make(call: Call) -> Response:
-    """Makes a topic, or says whether it keeps its last message."""
+    """Makes a topic, or says whether it keeps its last message, and how long it keeps others."""
     name = call.path("name")
     call.parameters.end()
     keep_last: bool | None = None
+    keep: Retention | Literal["configured", "unchanged"] = "unchanged"
     if await call.body(MAX_OBJECT):
         body = await call.object()
         keep_last = body.flag("keep_last", None)
+        if body.has("keep"):
+            keep = _retention(body.one("keep"))
         body.end()
     check_name(name)
-    new = call.verbs.make_topic(name, keep_last=keep_last)
+    new = call.verbs.make_topic(name, keep_last=keep_last, keep=keep)
     await call.door.durable()
     return answer({"topic": name, "created": new}, 201 if new else 200)
 
@@ -195,15 +226,30 @@ def _arrow(batches: list[Batch], head: dict[str, Any]) -> bytes:
 
 
 async def damaged(call: Call) -> Response:
-    """Ranges of offsets that are damaged, and that everybody passes over."""
+    """A page of the ranges of offsets that are damaged: those that everybody passes over, and those that somebody could
+    not read since the broker was started."""
     parameters = call.parameters
     filter_, after = parameters.text("filter", "#"), parameters.text("after")
+    limit = parameters.number("limit", 1, MOST, PAGE) or PAGE
     parameters.end()
     check_filter(filter_)
-    some = await call.verbs.listed(filter_, after, LOOKS)
-    found = [
-        {"topic": topic.name, "first": start, "last": stop - 1}
-        async for topic in in_portions(some)
-        for start, stop in topic.skipped
-    ]
-    return answer({"damaged": found[:MOST], "after": some[-1].name if len(some) == LOOKS else None})
+    name, _, offset = after.partition(" ")  # which no name has
+    reached = int(offset) if offset.isascii() and offset.isdecimal() and len(offset) < 20 else MAX_INT
+    some = await call.verbs.listed(filter_, name, LOOKS)
+    if name and not is_filter(name) and matcher(filter_)(name):
+        some = [*await call.verbs.listed(name, "", 1), *some]  # there may be more of it
+    found: list[dict[str, Any]] = []
+    async for topic in in_portions(some):
+        for start, stop, skipped in _damage(topic):
+            if topic.name == name and start <= reached:
+                continue
+            if len(found) == limit:
+                return answer({"damaged": found, "after": f"{found[-1]['topic']} {found[-1]['first']}"})
+            found.append({"topic": topic.name, "first": start, "last": stop - 1, "skipped": skipped})
+    more = f"{some[-1].name} {MAX_INT}" if len(some) >= LOOKS else None
+    return answer({"damaged": found, "after": more})
+
+
+def _damage(topic: Topic) -> list[tuple[int, int, bool]]:
+    skipped = [(*one, True) for one in topic.skipped if one[1] > topic.first]
+    return sorted([*skipped, *[(*one, False) for one in topic.unskipped_damage()]])

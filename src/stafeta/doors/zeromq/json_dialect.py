@@ -205,7 +205,8 @@ def _payload(publication: object, kind: Kind, details: dict[str, Any]) -> tuple[
     if not isinstance(publication, str):
         # The protocol has strings only; any other JSON value is taken for what it is.
         try:
-            return Kind.JSON, orjson.dumps(publication)
+            # A copy: what orjson returns keeps the kilobytes that it was written into, for each message.
+            return Kind.JSON, bytes(memoryview(orjson.dumps(publication)))
         except orjson.JSONEncodeError as error:  # it reads deeper nesting than it writes
             raise BadRequest(f"A publication cannot be stored: {error}.") from None
     encoding = details.get("encoding")

@@ -38,6 +38,7 @@ PAGES = 1 << 14  # topics whose page of the index is at hand
 _KEYS = {
     "meta": 1,
     "topic": 1,
+    "kept": 1,
     "subscription": 1,
     "cursor": 2,
     "acked": 3,
@@ -177,6 +178,9 @@ class Check:
             skipped.setdefault(topic, []).append((start, stop))
             if topic not in self._names:
                 self._find(f"Messages of a topic {topic} are skipped, whose name is lost.")
+        for topic, *_ in self._rows("kept"):
+            if topic not in self._names:
+                self._find(f"A topic {topic} has a retention of its own, and its name is lost.")
         pages = self._count_pages(meta.get("checkpoint", 0))
         cursors = dict(self._cursor_floors())
         self._blocks(meta, skipped)

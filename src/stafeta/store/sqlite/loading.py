@@ -22,6 +22,7 @@ from stafeta.store.blocks import Run, batch_of, has_checksum, runs_of
 from stafeta.store.port import (
     Append,
     CursorRecord,
+    KeepRecord,
     ProducerRecord,
     Snapshot,
     StagedRecord,
@@ -88,6 +89,7 @@ class Loading:
         cursors = self._cursors()
         snapshot = self.snapshot
         snapshot.topics = [topic._replace(next=self.ends[topic.id][0]) for topic in self.topics.values()]
+        snapshot.kept = [(id_, KeepRecord(*keep)) for id_, *keep in self._rows("kept") if id_ in self.topics]
         snapshot.cursors = cursors
         snapshot.producers = list(self._producers())
         snapshot.recent = self._since(mark)
@@ -135,7 +137,7 @@ class Loading:
             if table == "meta":
                 raise _not_opened(self._folder, f"table meta: the row {row[:2]}")
             self.damage.say(f"a row of table {table} is damaged and left out: {row[:3]}")
-            if table in ("topic", "subscription", "cursor", "producer"):
+            if table in ("topic", "kept", "subscription", "cursor", "producer"):
                 self._doubt(table, row)
 
     def _doubt(self, table: str, row: Row) -> None:

@@ -136,6 +136,7 @@ class Repair:
         self._hold_for_lost(subscriptions, cursors)
         self._copy_subscriptions(subscriptions, cursors, skipped)
         self._put("topic", self._topics.values())
+        self._put("kept", [row for row in self._whole("kept") if row[0] in self._topics])
         self._put("skipped", [(topic, *one) for topic, ranges in skipped.items() for one in ranges])
         self._put("producer", [row for row in self._whole("producer") if row[0] in self._topics])
         for table in ("done", "begun", "committed", "run"):

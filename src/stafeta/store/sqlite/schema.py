@@ -12,6 +12,7 @@ PREFIXES = ("flight/", "counter/")  # that names of producers have since version
 SEALED = {
     "meta": ("key", "value"),
     "topic": ("id", "name", "first", "next", "present", "keeps_last"),
+    "kept": ("topic", "age", "size", "messages"),
     "subscription": ("id", "client", "filter", "start", "durable"),
     "cursor": ("subscription", "topic", "floor"),
     "acked": ("subscription", "topic", "start", "stop"),
@@ -140,7 +141,7 @@ MIGRATIONS = [
     + "".join(
         f"ALTER TABLE {table} ADD COLUMN sum INTEGER NOT NULL DEFAULT 0;\n{_sealed(table)}\n"
         for table in SEALED
-        if table not in ("begun", "committed", "run")
+        if table not in ("begun", "committed", "run", "kept")
     ),
     """
     -- The last attempt of each producer at a transaction: who has an earlier one has no more say.
@@ -163,6 +164,10 @@ MIGRATIONS = [
     """,
     """
     -- From this version on a staged batch may be of several topics, whose names and numbers of rows are its topic.
+    """,
+    """
+    -- How long topics keep messages that have a retention of their own.
+    CREATE TABLE kept (topic INTEGER PRIMARY KEY, age INTEGER, size INTEGER, messages INTEGER, sum INTEGER NOT NULL);
     """,
 ]
 
@@ -208,6 +213,8 @@ LAST_BLOCK = "SELECT coalesce(max(id), 0) FROM block"
 SET_META = _put("meta", "value")
 ADD_BLOCK = "INSERT INTO block (id, header, segment, body, checksum) VALUES (?, ?, ?, ?, ?)"
 SET_TOPIC = _put("topic", "first next present keeps_last")
+SET_KEPT = _put("kept", "age size messages")
+DROP_KEPT = "DELETE FROM kept WHERE topic = ?"
 SET_SUBSCRIPTION = _put("subscription", "start durable")
 DROP_SUBSCRIPTION = "DELETE FROM subscription WHERE id = ?"
 DROP_CURSORS_OF = "DELETE FROM cursor WHERE subscription = ?"

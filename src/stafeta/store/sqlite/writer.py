@@ -237,6 +237,8 @@ class Writer:
     def _state(self, group: Group) -> None:
         many = self._connection.executemany
         many(schema.SET_TOPIC, group.topics.values())
+        many(schema.SET_KEPT, [(id_, *keep) for id_, keep in group.kept.items() if keep is not None])
+        many(schema.DROP_KEPT, [(id_,) for id_, keep in group.kept.items() if keep is None])
         for id_, subscription in group.subscriptions.items():
             if subscription is None:
                 self._connection.execute(schema.DROP_SUBSCRIPTION, (id_,))

@@ -50,7 +50,7 @@ export function topic(context, { rest: name }) {
       if (!(await exists())) throw new Error("There is no such topic yet; publish the first message.");
       const info = await get(topicPath(name));
       figures.held.set(count(info.messages));
-      figures.published.set(count(info.next - 1));
+      figures.published.set(count(info.published));
       figures.size.set(bytes(info.bytes));
       const { seconds, bytes: size, messages } = info.keep;
       figures.keep.set([seconds !== null && duration(seconds), size !== null && bytes(size), messages !== null && `${count(messages)} messages`]
