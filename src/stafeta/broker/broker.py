@@ -218,6 +218,11 @@ class Broker:
 
     def check_sees_all(self) -> None: ...
 
+    def may_query(self) -> bool:
+        return True
+
+    def check_may_query(self) -> None: ...
+
     def may_publish(self, name: str) -> bool:
         return True
 

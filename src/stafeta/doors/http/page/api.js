@@ -42,5 +42,5 @@ export async function ask(method, path, { query, body, signal } = {}) {
 }
 
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
-export const post = (path, body, query) => ask("POST", path, { body, query });
+export const post = (path, body, query, signal) => ask("POST", path, { body, query, signal });
 export const topicPath = (name) => `/api/topics/${encodeURIComponent(name)}`;

@@ -4,6 +4,7 @@ import { card, count, duration, h, moment, rate, rows, table, text } from "../do
 import { Stream } from "../live.js";
 import { Plot } from "../plot.js";
 import { jobTag } from "./overview.js";
+import { sql } from "./sql.js";
 
 const REPORTS = 300; // of one job
 const COMMITS = 30;
@@ -11,7 +12,7 @@ const COLOURS = ["--accent", "--second", "--warn", "--good", "--bad", "--muted"]
 const KNOWN = new Set(["job", "state", "since", "batch", "rows", "rows_per_second", "lag", "restarts", "error", "runner"]);
 const ENDED = ["failed", "stopped", "finished"];
 
-export function pipeline() {
+export function pipeline(context) {
   const jobs = new Map(); // name: reports, the oldest first
   const none = h("section", { class: "card" }, h("h2", null, "No job has reported yet"),
     h("p", { class: "muted" }, "Jobs archive topics into a lake, roll readings up and raise alerts:"),
@@ -25,6 +26,7 @@ export function pipeline() {
   const commits = card("Last commits", "span-5", h("div", { class: "tail", tabIndex: 0, role: "region", "aria-label": "Last commits" },
     table("Last commits", ["Time", "Job", ["Batch", "number"], ["Rows", "number"]], commitBody)));
   const grid = h("div", { class: "grid", hidden: true }, list, throughput, commits);
+  const questions = sql(context);
   let plot = null;
   let plotted = "";
   let timer = null;
@@ -113,11 +115,12 @@ export function pipeline() {
   const ages = setInterval(draw, 3000);
   return {
     title: "Pipeline",
-    element: [h("div", { class: "head" }, h("h1", null, "Pipeline")), none, grid],
+    element: [h("div", { class: "head" }, h("h1", null, "Pipeline")), none, grid, questions.element],
     close() {
       clearTimeout(timer);
       clearInterval(ages);
       stream.close();
+      questions.close();
       plot?.close();
     },
   };
