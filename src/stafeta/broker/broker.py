@@ -338,9 +338,9 @@ class Broker:
         return await overview.clients(self, after, limit)
 
     async def subscription_lines(
-        self, after: tuple[str, str], limit: int, wanted: str = ""
+        self, after: tuple[str, str], limit: int, wanted: str = "", *, search: str = ""
     ) -> list[overview.SubscriptionLine]:
-        return await overview.subscriptions(self, after, limit, wanted)
+        return await overview.subscriptions(self, after, limit, wanted, search=search)
 
     def durable_subscriptions(self) -> list[tuple[str, Subscription]]:
         """Each with the name of its client."""
@@ -349,9 +349,9 @@ class Broker:
         ]
 
     async def lagging_lines(
-        self, limit: int, *, by_age: bool = False, wanted: str = ""
+        self, limit: int, *, by_age: bool = False, wanted: str = "", search: str = ""
     ) -> list[overview.SubscriptionLine]:
-        return await overview.lagging(self, limit, by_age=by_age, wanted=wanted)
+        return await overview.lagging(self, limit, by_age=by_age, wanted=wanted, search=search)
 
     def subscription_named(self, client: str, filter_: str) -> Subscription:
         """That of a client by the name that it has in the lists of what there is."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from stafeta.store.port import Store
 
 LOOKS = 5000  # into the log, for one list
+FEW = 10  # cursors that are looked at in one step
 
 
 class Stats(NamedTuple):
@@ -113,15 +114,17 @@ async def subscriptions(
     limit: int,
     wanted: str = "",
     shown: Callable[[str], bool] = lambda client: True,
+    *,
+    search: str = "",
 ) -> list[SubscriptionLine]:
     """The subscriptions, by client and filter. `wanted` is a topic that they match, or a filter as it was subscribed
-    to; all where it is empty. Where many looks into the log are needed they are fewer than `limit`, and there are no
-    more when there are none."""
+    to, `search` a text in client or filter, in small letters; all where these are empty. Where many looks into the log
+    are needed they are fewer than `limit`, and there are no more when there are none."""
     found: list[SubscriptionLine] = []
     ages = Ages(broker)
     async for name in _names(filter(shown, broker.clients), after[0], included=True):
         for filter_, one in sorted(broker.clients.get(name, {}).items()):
-            if (name, filter_) <= after or not (wanted in ("", filter_) or one.covers(wanted)):
+            if (name, filter_) <= after or not _is_wanted(one, wanted, search):
                 continue
             behind = await _behind(one)
             seconds = await ages.of(one) if behind else 0.0
@@ -138,14 +141,15 @@ async def lagging(
     *,
     by_age: bool = False,
     wanted: str = "",
+    search: str = "",
 ) -> list[SubscriptionLine]:
     """The subscriptions that are furthest behind: by messages, or by the age of the oldest. Where many are, ages are
     looked up for those with the most messages."""
     known = [one for name, filters in broker.clients.items() if shown(name) for one in filters.values()]
     found = [
-        (await _behind(one), one)
+        (_behind_on(one, one.cursors) if len(one.cursors) <= FEW else await _behind(one), one)
         async for one in in_portions(known)
-        if wanted in ("", one.filter) or one.covers(wanted)
+        if _is_wanted(one, wanted, search)
     ]
     top = nlargest(max(limit, LOOKS) if by_age else limit, found, key=itemgetter(0))
     ages, lines = Ages(broker), []
@@ -172,14 +176,30 @@ async def _names(known: Iterable[str], after: str, *, included: bool = False) ->
             await asyncio.sleep(0)
 
 
+def _is_wanted(subscription: Subscription, wanted: str, search: str) -> bool:
+    if search and search not in f"{subscription.client} {subscription.filter}".lower():
+        return False
+    return wanted in ("", subscription.filter) or subscription.covers(wanted)
+
+
 async def _behind(subscription: Subscription) -> int:
     """How many messages it has not acknowledged."""
     total = 0
     async for topic in in_portions(list(subscription.cursors)):
+        total += _behind_on(subscription, (topic,))
+    return total
+
+
+def _behind_on(subscription: Subscription, topics: Iterable[Topic]) -> int:
+    """The same, of some topics."""
+    if subscription.away:
+        return 0
+    total = 0
+    for topic in topics:
         if (cursor := subscription.cursors.get(topic)) is not None:
             done = sum([stop - max(start, topic.first) for start, stop in cursor.above if stop > topic.first])
             total += max(topic.visible - max(cursor.floor, topic.first) - done, 0)
-    return 0 if subscription.away else total
+    return total
 
 
 class Ages:

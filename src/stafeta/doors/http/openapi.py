@@ -273,6 +273,7 @@ def _subscriptions() -> Schema:
         {"type": "string", "enum": ["client", "behind", "seconds"]},
         "By client, or the furthest behind.",
     )
+    search = _query("search", TEXT, "A text that the names of clients, or filters, have in them.")
     return {
         "/api/subscriptions": {
             "get": _operation(
@@ -280,7 +281,7 @@ def _subscriptions() -> Schema:
                 "The subscriptions, and how far behind each is",
                 "subscriptions",
                 {"200": ("Subscriptions.", _json(page))},
-                [sort, _query("topic", NAME, "A topic that they get."), _FILTER, _AFTER, _LIMIT],
+                [sort, _query("topic", NAME, "A topic that they get."), _FILTER, search, _AFTER, _LIMIT],
             ),
             "post": _operation(
                 "subscribe",
@@ -419,7 +420,6 @@ def _status() -> Schema:
                 {"200": ("`history` once, then `sample`s.", {EVENTS: {"schema": TEXT}})},
             )
         },
-        "/api/login": {
         "/api/sql": {
             "get": _operation(
                 "sql_state",
@@ -438,6 +438,7 @@ def _status() -> Schema:
                 description=f"Statements that only read are carried out by the Spark of a pipeline. {_SQL_FOR}",
             ),
         },
+        "/api/login": {
             "post": _operation(
                 "login",
                 "Begin a session, for pages",
