@@ -21,7 +21,7 @@ from stafeta.broker.consumer import Consumer
 from stafeta.broker.counts import Counts
 from stafeta.broker.gate import Verbs
 from stafeta.broker.guarded import GuardedBroker
-from stafeta.broker.lag import Lag, LagSampler
+from stafeta.broker.lag import Head, Lag, LagSampler
 from stafeta.broker.log import Log
 from stafeta.broker.producer import decode
 from stafeta.broker.producers import Producers
@@ -72,6 +72,7 @@ class Broker:
         self.staging = Staging(self)
         self.sessions = Sessions()
         self.lag_sampler = LagSampler(self, store)
+        self.known_times: dict[Head, int] = {}  # of messages, from the last lists of who is behind
         self.runs = Runs((), 1)
         self.started = time.monotonic()
         self.began = 1  # the position at which this run began

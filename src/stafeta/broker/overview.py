@@ -3,7 +3,7 @@
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from heapq import nlargest
 from itertools import islice
@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from stafeta.broker.counts import Counts
+from stafeta.broker.lag import Head
 from stafeta.broker.portions import PORTION, in_portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StoreDamaged
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from stafeta.store.port import Store
 
 LOOKS = 5000  # into the log, for one list
+MOST_KNOWN = 4 * LOOKS
 FEW = 10  # cursors that are looked at in one step
 
 
@@ -152,10 +154,12 @@ async def lagging(
         if _is_wanted(one, wanted, search)
     ]
     top = nlargest(max(limit, LOOKS) if by_age else limit, found, key=itemgetter(0))
-    ages, lines = Ages(broker), []
+    ages, lines = Ages(broker, broker.known_times), []
     for behind, one in top:
         seconds = await ages.of(one) if behind and ages.looks < LOOKS else 0.0
         lines.append((seconds, behind, one))
+    known = broker.known_times  # lists of others, or of fewer, are asked for in between
+    broker.known_times = ages.times if len(known) > MOST_KNOWN else known | ages.times
     if by_age:
         lines = nlargest(limit, lines, key=itemgetter(0, 1))
     return [await _line(broker, one, behind, seconds) for seconds, behind, one in lines]
@@ -203,12 +207,19 @@ def _behind_on(subscription: Subscription, topics: Iterable[Topic]) -> int:
 
 
 class Ages:
-    """How old messages are, which have to be looked up in the log for that, each once."""
+    """How old messages are, which have to be looked up in the log for that, each once. `known` is what the last lists
+    have looked up: those that stand still are the slow ones, and are asked for again and again."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", known: Mapping[Head, int] | None = None) -> None:
         self._broker = broker
-        self._times: dict[tuple[Topic, int], int] = {}
+        self._known = known or {}
+        self._times: dict[Head, int] = {}
         self._now = broker.now()
+
+    @property
+    def times(self) -> dict[Head, int]:
+        """When the messages were published; not those that cannot be read."""
+        return {head: time for head, time in self._times.items() if time < self._now}
 
     @property
     def looks(self) -> int:
@@ -226,11 +237,15 @@ class Ages:
         return (self._now - oldest) / 1_000_000
 
     async def _time(self, topic: Topic, offset: int) -> int:
-        known = self._times.get((topic, offset))
-        if known is None:
-            known = self._times[topic, offset] = await self._look(topic, offset)
-            await asyncio.sleep(0)
-        return known
+        head = topic, offset
+        time = self._times.get(head)
+        if time is None:
+            time = self._known.get(head)
+            if time is None:
+                time = await self._look(topic, offset)
+                await asyncio.sleep(0)
+            self._times[head] = time
+        return time
 
     async def _look(self, topic: Topic, offset: int) -> int:
         try:
