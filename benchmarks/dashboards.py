@@ -74,11 +74,11 @@ def _read(streams: list[socket.socket], over: threading.Event, shown: threading.
         figures = False
         while not over.is_set():
             for key, _ in selector.select(0.2):
-                stream = key.fileobj
-                assert isinstance(stream, socket.socket)
-                data = stream.recv(1 << 16)
+                found = key.fileobj
+                assert isinstance(found, socket.socket)
+                data = found.recv(1 << 16)
                 assert data, "a dashboard's stream has ended"
-                silent.discard(stream)
+                silent.discard(found)
                 figures |= b"event: sample" in data
             if figures and not silent:
                 shown.set()

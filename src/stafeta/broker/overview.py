@@ -158,8 +158,8 @@ async def lagging(
     for behind, one in top:
         seconds = await ages.of(one) if behind and ages.looks < LOOKS else 0.0
         lines.append((seconds, behind, one))
-    known = broker.known_times  # lists of others, or of fewer, are asked for in between
-    broker.known_times = ages.times if len(known) > MOST_KNOWN else known | ages.times
+    times = broker.known_times  # lists of others, or of fewer, are asked for in between
+    broker.known_times = ages.times if len(times) > MOST_KNOWN else times | ages.times
     if by_age:
         lines = nlargest(limit, lines, key=itemgetter(0, 1))
     return [await _line(broker, one, behind, seconds) for seconds, behind, one in lines]

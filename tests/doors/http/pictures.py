@@ -185,8 +185,8 @@ def main() -> int:
         (folder / "programs").mkdir()
         stage = Stage(folder / "programs")
         closing.callback(stage.close)
-        words = ("pipeline", "run", *JOBS, "--config", str(config), "--broker", broker.flight)
-        stage.start(*words, log="pipeline.log")
+        about = ("--config", str(config), "--broker", broker.flight)
+        stage.start("pipeline", "run", *JOBS, *about, log="pipeline.log")
         host, port = broker.door("http")
         with browsing() as browser:
             base = f"http://{host}:{port}"
