@@ -1,19 +1,22 @@
-"""What a scrape of /metrics takes with 1,000 to 100,000 topics and subscriptions, and what it costs publishing."""
+"""What a scrape of /metrics takes with 1,000 to 100,000 topics and subscriptions, and what scrapes and dashboards cost
+publishing."""
 
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
+import psutil
+
 from benchmarks import growth
 from benchmarks.brokers import Broker
+from benchmarks.dashboards import looking
 from benchmarks.frames import Subs, TextPuts
 from benchmarks.load import Load, pace
 from benchmarks.results import Bar, Column, Row, Table, Value
@@ -25,6 +28,7 @@ from stafeta.store.sqlite import SqliteStore
 QUICKLY = Bar("slowest_ms", "<", 100, " ms")
 BRIEFLY = Bar("step_ms", "<", 10, " ms")
 LITTLE = Bar("ratio", "≤", 1.05, " times")
+DASHBOARDS = 10
 SCRAPES = 20
 PAUSE = 0.25  # seconds between two
 
@@ -127,27 +131,81 @@ def _timed_steps() -> Iterator[list[float]]:
         asyncio.Handle._run = run  # type: ignore[method-assign]
 
 
+class Cost(NamedTuple):
+    """Of one message, in seconds."""
+
+    seconds: float
+    broker: float  # of the processor's time that the broker takes
+
+
 def _beside(setting: Setting, load: Load, broker: Broker, size: str) -> Table:
     total = growth.puts(setting)
-    table = growth.table(
-        setting,
-        "Cost of a PUT while somebody scrapes once a second",
-        "scrapes",
-        f"There are {size} topics and subscriptions.",
-        {
-            "none": partial(growth.cost, load, broker, total),
-            "one a second": partial(_scraped_cost, load, broker, total),
-        },
+    place = broker.door("http")
+    points: dict[str, Callable[[], AbstractContextManager[None]]] = {
+        "nobody": nullcontext,
+        "a scrape a second": lambda: _scraping(place),
+        f"{DASHBOARDS} dashboards and a scrape a second": lambda: _watching(place),
+    }
+    costs: dict[str, list[Cost]] = {label: [] for label in points}
+    rounds = setting.sized(5, 1)
+    for number in range(rounds):
+        for label, watching in points.items():
+            setting.say(f"round {number + 1} of {rounds}, {label}")
+            with watching():
+                before = _processor(broker)
+                seconds = growth.cost(load, broker, total)
+                costs[label].append(Cost(seconds, (_processor(broker) - before) / total))
+    best = {
+        label: Cost(min(one.seconds for one in found), min(one.broker for one in found))
+        for label, found in costs.items()
+    }
+    alone = best["nobody"]
+    rows = []
+    for label, least in best.items():
+        values: dict[str, Value] = {
+            "point": label,
+            "rate": 1 / least.seconds,
+            "cost_us": least.seconds * 1e6,
+            "ratio": least.seconds / alone.seconds,
+            "broker_us": least.broker * 1e6,
+            "broker_ratio": least.broker / alone.broker,
+        }
+        rows.append(Row(values, () if least is alone else (LITTLE,)))
+    return Table(
+        "Cost of a PUT while somebody looks",
+        f"There are {size} topics and subscriptions. One client, {growth.WINDOW:,} PUTs on their way, {total:,} a "
+        f"round. The best of {rounds} rounds, in turn. A dashboard is its front page's requests and streams, without a "
+        "browser, read by the process that measures.",
+        (
+            Column("point", "who looks"),
+            Column("rate", "messages/s"),
+            Column("cost_us", "µs a message", 1),
+            Column("ratio", "ratio", 2),
+            Column("broker_us", "µs of the broker's processor", 1),
+            Column("broker_ratio", "ratio", 2),
+        ),
+        tuple(rows),
     )
-    none, scraped = table.rows
-    return table._replace(rows=(none, scraped._replace(bars=(LITTLE,))))
 
 
-def _scraped_cost(load: Load, broker: Broker, total: int) -> float:
+def _processor(broker: Broker) -> float:
+    """Seconds of processor time that the broker has taken."""
+    times = psutil.Process(broker.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+@contextmanager
+def _watching(place: tuple[str, int]) -> Iterator[None]:
+    with looking(place, DASHBOARDS), _scraping(place):
+        yield
+
+
+@contextmanager
+def _scraping(place: tuple[str, int]) -> Iterator[None]:
     over = threading.Event()
 
     def scrape() -> None:
-        connection = HTTPConnection(*broker.door("http"), timeout=60)
+        connection = HTTPConnection(*place, timeout=60)
         while not over.is_set():
             connection.request("GET", "/metrics")
             connection.getresponse().read()
@@ -157,7 +215,7 @@ def _scraped_cost(load: Load, broker: Broker, total: int) -> float:
     scraper = threading.Thread(target=scrape)
     scraper.start()
     try:
-        return growth.cost(load, broker, total)
+        yield
     finally:
         over.set()
         scraper.join()

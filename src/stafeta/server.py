@@ -221,6 +221,8 @@ async def _open_http(
     """With what is told of all doors, also of those that are opened later."""
     from stafeta.doors.http.server import HttpDoor  # the same
     from stafeta.metrics import Metrics, Overview
+    from stafeta.metrics.jobs import Jobs
+    from stafeta.sql_service import SqlService
 
     options = config.http
     metrics = Metrics(broker, doors)
@@ -240,6 +242,7 @@ async def _open_http(
         certificates=certificates.get("http"),
         metrics=metrics,
         overview=overview,
+        sql=SqlService(Jobs(broker)),
     )
     closing.push_async_callback(http.close)
     doors.append(http)

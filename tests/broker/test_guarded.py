@@ -39,6 +39,7 @@ BATCH = RowBatch("a/t", 0, [(0, 0, "", "", 3, None, b"x")])
 # Each done by somebody who may do nothing, on a topic and a subscription that another has.
 REFUSED: dict[str, Doing] = {
     "check_sees_all": lambda v, s: v.check_sees_all(),
+    "check_may_query": lambda v, s: v.check_may_query(),
     "publish": lambda v, s: v.publish("a/t", b"x"),
     "publish_once": lambda v, s: v.publish_once("a/t", b"x", "p", 1),
     "publish_sequence": lambda v, s: v.publish_sequence("a/t", [b"x"], "p", 1),
@@ -82,6 +83,7 @@ OWN: dict[str, Doing] = {
     "publish_all": lambda v, s: _same(v.publish_all([("a/t", 3, b"x", "")]), 1),
     "may_publish": lambda v, s: _same(v.may_publish("a/t"), False),
     "sees_all": lambda v, s: _same(v.sees_all(), False),
+    "may_query": lambda v, s: _same(v.may_query(), False),
     "begin_transaction": lambda v, s: _same(v.begin_transaction("flight/p")[0], 0),
     "prepare_transaction": lambda v, s: v.prepare_transaction("flight/p", 0),
     "commit_transaction": lambda v, s: v.commit_transaction("flight/p", 5),

@@ -21,7 +21,7 @@ from stafeta.broker.consumer import Consumer
 from stafeta.broker.counts import Counts
 from stafeta.broker.gate import Verbs
 from stafeta.broker.guarded import GuardedBroker
-from stafeta.broker.lag import Lag, LagSampler
+from stafeta.broker.lag import Head, Lag, LagSampler
 from stafeta.broker.log import Log
 from stafeta.broker.producer import decode
 from stafeta.broker.producers import Producers
@@ -72,6 +72,7 @@ class Broker:
         self.staging = Staging(self)
         self.sessions = Sessions()
         self.lag_sampler = LagSampler(self, store)
+        self.known_times: dict[Head, int] = {}  # of messages, from the last lists of who is behind
         self.runs = Runs((), 1)
         self.started = time.monotonic()
         self.began = 1  # the position at which this run began
@@ -218,6 +219,11 @@ class Broker:
 
     def check_sees_all(self) -> None: ...
 
+    def may_query(self) -> bool:
+        return True
+
+    def check_may_query(self) -> None: ...
+
     def may_publish(self, name: str) -> bool:
         return True
 
@@ -333,9 +339,9 @@ class Broker:
         return await overview.clients(self, after, limit)
 
     async def subscription_lines(
-        self, after: tuple[str, str], limit: int, wanted: str = ""
+        self, after: tuple[str, str], limit: int, wanted: str = "", *, search: str = ""
     ) -> list[overview.SubscriptionLine]:
-        return await overview.subscriptions(self, after, limit, wanted)
+        return await overview.subscriptions(self, after, limit, wanted, search=search)
 
     def durable_subscriptions(self) -> list[tuple[str, Subscription]]:
         """Each with the name of its client."""
@@ -344,9 +350,9 @@ class Broker:
         ]
 
     async def lagging_lines(
-        self, limit: int, *, by_age: bool = False, wanted: str = ""
+        self, limit: int, *, by_age: bool = False, wanted: str = "", search: str = ""
     ) -> list[overview.SubscriptionLine]:
-        return await overview.lagging(self, limit, by_age=by_age, wanted=wanted)
+        return await overview.lagging(self, limit, by_age=by_age, wanted=wanted, search=search)
 
     def subscription_named(self, client: str, filter_: str) -> Subscription:
         """That of a client by the name that it has in the lists of what there is."""

@@ -13,7 +13,7 @@ from stafeta.names import COUNTER_PREFIX, USERS_PREFIX, check_filter, client_of,
 from stafeta.security import Principal
 from stafeta.security.pace import Pace
 from stafeta.security.permissions import BROKER, Permissions
-from stafeta.security.rules import ADMINISTER, LIST, PUBLISH, SUBSCRIBE
+from stafeta.security.rules import ADMINISTER, LIST, PUBLISH, READ, SUBSCRIBE
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
@@ -136,6 +136,24 @@ class Checked:
         """Refuses who neither administers the broker nor may list every topic."""
         if not self.sees_all():
             raise self._refused(self._permissions, ADMINISTER, BROKER)
+
+    def may_query(self) -> bool:
+        """Whether the principal may ask a pipeline's Spark, which reads every topic: he administers the broker, and may
+        read them all."""
+        if not self._administers():
+            return False
+        try:
+            self._may().check_filter(READ, "#", self.principal.client, whole=True)
+        except NotPermitted:
+            return False
+        return True
+
+    def check_may_query(self) -> None:
+        """Refuses who does not administer the broker, or may not read every topic."""
+        if not self._administers():
+            raise self._refused(self._permissions, ADMINISTER, BROKER)
+        if not self.may_query():
+            raise self._refused(self._permissions, READ, "#")
 
     def check_alive(self) -> None:
         """Raises `NotAuthenticated` where the principal would not be let in any more."""

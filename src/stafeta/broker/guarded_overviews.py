@@ -28,20 +28,22 @@ class Overviews(Checked):
         return [line._replace(client=self._shown(line.client)) for line in lines]
 
     async def subscription_lines(
-        self, after: tuple[str, str], limit: int, wanted: str = ""
+        self, after: tuple[str, str], limit: int, wanted: str = "", *, search: str = ""
     ) -> list[SubscriptionLine]:
         if self._administers():
-            return await self._broker.subscription_lines(after, limit, wanted)
+            return await self._broker.subscription_lines(after, limit, wanted, search=search)
         began = self._own + after[0], after[1]
-        lines = await overview.subscriptions(self._broker, began, limit, wanted, self._is_own)
+        lines = await overview.subscriptions(self._broker, began, limit, wanted, self._is_own, search=search)
         return [line._replace(client=self._shown(line.client)) for line in lines]
 
     async def lagging_lines(
-        self, limit: int, *, by_age: bool = False, wanted: str = ""
+        self, limit: int, *, by_age: bool = False, wanted: str = "", search: str = ""
     ) -> list[SubscriptionLine]:
         if self._administers():
-            return await self._broker.lagging_lines(limit, by_age=by_age, wanted=wanted)
-        lines = await overview.lagging(self._broker, limit, self._is_own, by_age=by_age, wanted=wanted)
+            return await self._broker.lagging_lines(limit, by_age=by_age, wanted=wanted, search=search)
+        lines = await overview.lagging(
+            self._broker, limit, self._is_own, by_age=by_age, wanted=wanted, search=search
+        )
         return [line._replace(client=self._shown(line.client)) for line in lines]
 
     def subscription_named(self, client: str, filter_: str) -> Subscription:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from heapq import nlargest
 from itertools import islice
@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from stafeta.broker.counts import Counts
+from stafeta.broker.lag import Head
 from stafeta.broker.portions import PORTION, in_portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StoreDamaged
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from stafeta.store.port import Store
 
 LOOKS = 5000  # into the log, for one list
+MOST_KNOWN = 4 * LOOKS
+FEW = 10  # cursors that are looked at in one step
 
 
 class Stats(NamedTuple):
@@ -113,15 +116,17 @@ async def subscriptions(
     limit: int,
     wanted: str = "",
     shown: Callable[[str], bool] = lambda client: True,
+    *,
+    search: str = "",
 ) -> list[SubscriptionLine]:
     """The subscriptions, by client and filter. `wanted` is a topic that they match, or a filter as it was subscribed
-    to; all where it is empty. Where many looks into the log are needed they are fewer than `limit`, and there are no
-    more when there are none."""
+    to, `search` a text in client or filter, in small letters; all where these are empty. Where many looks into the log
+    are needed they are fewer than `limit`, and there are no more when there are none."""
     found: list[SubscriptionLine] = []
     ages = Ages(broker)
     async for name in _names(filter(shown, broker.clients), after[0], included=True):
         for filter_, one in sorted(broker.clients.get(name, {}).items()):
-            if (name, filter_) <= after or not (wanted in ("", filter_) or one.covers(wanted)):
+            if (name, filter_) <= after or not _is_wanted(one, wanted, search):
                 continue
             behind = await _behind(one)
             seconds = await ages.of(one) if behind else 0.0
@@ -138,20 +143,23 @@ async def lagging(
     *,
     by_age: bool = False,
     wanted: str = "",
+    search: str = "",
 ) -> list[SubscriptionLine]:
     """The subscriptions that are furthest behind: by messages, or by the age of the oldest. Where many are, ages are
     looked up for those with the most messages."""
     known = [one for name, filters in broker.clients.items() if shown(name) for one in filters.values()]
     found = [
-        (await _behind(one), one)
+        (_behind_on(one, one.cursors) if len(one.cursors) <= FEW else await _behind(one), one)
         async for one in in_portions(known)
-        if wanted in ("", one.filter) or one.covers(wanted)
+        if _is_wanted(one, wanted, search)
     ]
     top = nlargest(max(limit, LOOKS) if by_age else limit, found, key=itemgetter(0))
-    ages, lines = Ages(broker), []
+    ages, lines = Ages(broker, broker.known_times), []
     for behind, one in top:
         seconds = await ages.of(one) if behind and ages.looks < LOOKS else 0.0
         lines.append((seconds, behind, one))
+    times = broker.known_times  # lists of others, or of fewer, are asked for in between
+    broker.known_times = ages.times if len(times) > MOST_KNOWN else times | ages.times
     if by_age:
         lines = nlargest(limit, lines, key=itemgetter(0, 1))
     return [await _line(broker, one, behind, seconds) for seconds, behind, one in lines]
@@ -172,23 +180,46 @@ async def _names(known: Iterable[str], after: str, *, included: bool = False) ->
             await asyncio.sleep(0)
 
 
+def _is_wanted(subscription: Subscription, wanted: str, search: str) -> bool:
+    if search and search not in f"{subscription.client} {subscription.filter}".lower():
+        return False
+    return wanted in ("", subscription.filter) or subscription.covers(wanted)
+
+
 async def _behind(subscription: Subscription) -> int:
     """How many messages it has not acknowledged."""
     total = 0
     async for topic in in_portions(list(subscription.cursors)):
+        total += _behind_on(subscription, (topic,))
+    return total
+
+
+def _behind_on(subscription: Subscription, topics: Iterable[Topic]) -> int:
+    """The same, of some topics."""
+    if subscription.away:
+        return 0
+    total = 0
+    for topic in topics:
         if (cursor := subscription.cursors.get(topic)) is not None:
             done = sum([stop - max(start, topic.first) for start, stop in cursor.above if stop > topic.first])
             total += max(topic.visible - max(cursor.floor, topic.first) - done, 0)
-    return 0 if subscription.away else total
+    return total
 
 
 class Ages:
-    """How old messages are, which have to be looked up in the log for that, each once."""
+    """How old messages are, which have to be looked up in the log for that, each once. `known` is what the last lists
+    have looked up: those that stand still are the slow ones, and are asked for again and again."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", known: Mapping[Head, int] | None = None) -> None:
         self._broker = broker
-        self._times: dict[tuple[Topic, int], int] = {}
+        self._known = known or {}
+        self._times: dict[Head, int] = {}
         self._now = broker.now()
+
+    @property
+    def times(self) -> dict[Head, int]:
+        """When the messages were published; not those that cannot be read."""
+        return {head: time for head, time in self._times.items() if time < self._now}
 
     @property
     def looks(self) -> int:
@@ -206,11 +237,15 @@ class Ages:
         return (self._now - oldest) / 1_000_000
 
     async def _time(self, topic: Topic, offset: int) -> int:
-        known = self._times.get((topic, offset))
-        if known is None:
-            known = self._times[topic, offset] = await self._look(topic, offset)
-            await asyncio.sleep(0)
-        return known
+        head = topic, offset
+        time = self._times.get(head)
+        if time is None:
+            time = self._known.get(head)
+            if time is None:
+                time = await self._look(topic, offset)
+                await asyncio.sleep(0)
+            self._times[head] = time
+        return time
 
     async def _look(self, topic: Topic, offset: int) -> int:
         try:

@@ -15,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from stafeta.cli.sql_values import (
+from stafeta.errors import ConfigError
+from stafeta.pipeline.sql.values import (
     is_number,
     is_variant,
     json_line,
@@ -25,7 +26,6 @@ from stafeta.cli.sql_values import (
     texts,
     variants,
 )
-from stafeta.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

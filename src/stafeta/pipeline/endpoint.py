@@ -30,7 +30,7 @@ from stafeta.pipeline.runner.queries import is_local
 from stafeta.pipeline.session import session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -68,8 +68,9 @@ def opened(spark: "SparkSession", config: "Config") -> Iterator[str | None]:
         path = _file(config, os.getpid())
         server = held.enter_context(SqlServer(spark, config, token))
         try:
-            _write(path, _Place(port, server.port, token)._asdict())
-            yield f"sc://localhost:{port}"
+            place = _Place(port, server.port, token)
+            _write(path, place._asdict())
+            yield place.address
         finally:
             with suppress(OSError):
                 path.unlink()
@@ -82,12 +83,17 @@ class _Place(NamedTuple):
     sql: int
     token: str
 
+    @property
+    def address(self) -> str:
+        """As reports have it."""
+        return f"sc://localhost:{self.connect}"
+
 
 def found(config: "Config") -> str | None:
     """The address of a Spark Connect endpoint for questions about this broker and lake, with its token, if there is
     one."""
     for place in _places(config):
-        return f"sc://localhost:{place.connect}/;token={place.token}"
+        return f"{place.address}/;token={place.token}"
     return None
 
 
@@ -102,9 +108,31 @@ def queries(config: "Config", tell: "Callable[[str], None]") -> "RemoteQueries |
     return None
 
 
+def answers(connect: "Collection[str]") -> bool:
+    """Whether a pipeline can be asked whose jobs report one of these Spark Connect endpoints."""
+    return any(place.address in connect for place in _found((state.folder() / _FOLDER).glob("*.json")))
+
+
+def read_only_queries(
+    connect: "Collection[str]", tell: "Callable[[str], None]", most: int
+) -> "RemoteQueries | None":
+    """Whoever answers those who only read, of the pipelines whose jobs report one of these Spark Connect endpoints. An
+    answer has frames of `most` bytes at most."""
+    from stafeta.pipeline.sql.client import RemoteQueries
+
+    for place in _found((state.folder() / _FOLDER).glob("*.json")):
+        if place.address in connect:
+            with suppress(OSError, InvalidFrame):
+                return RemoteQueries(place.sql, place.token, tell, read_only=True, most=most)
+    return None
+
+
 def _places(config: "Config") -> Iterator[_Place]:
+    return _found(_file(config, 0).parent.glob(f"{_key(config)}-*.json"))
+
+
+def _found(files: "Iterable[Path]") -> Iterator[_Place]:
     """The latest first. Files of those that are gone are removed."""
-    files = _file(config, 0).parent.glob(f"{_key(config)}-*.json")
     for path in sorted(files, key=_changed, reverse=True):
         try:
             known = json.loads(path.read_text())

@@ -1,7 +1,7 @@
 """Takes the pictures of the dashboard that the documentation shows. `make pictures`
 
-A real broker runs for a while, with sensors, readers of which one is stalled, and reports as a pipeline publishes them
-(a Spark would take its time); then a browser looks at it: in light, dark, and as narrow as a phone.
+A real broker runs for a while, with sensors, readers of which one is stalled, and a pipeline with Spark; then a browser
+looks at it: in light, dark, and as narrow as a phone.
 """
 
 import argparse
@@ -13,16 +13,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-import stafeta
 from examples.demo.fleet import SENSORS, reading
-from stafeta.message import Kind
-from stafeta.pipeline.runner.reports import Report, moment
+from examples.demo.stage import Stage
 from stafeta.testing import Broker
 from tests.doors.http.peers import Peer, messages_of
 from tests.doors.http.windows import CHROMIUM, Window, browsing
@@ -30,7 +26,8 @@ from tests.doors.http.windows import CHROMIUM, Window, browsing
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-FOLDER: Final = Path(__file__).parents[3] / "docs" / "pictures"
+ROOT: Final = Path(__file__).parents[3]
+FOLDER: Final = ROOT / "docs" / "pictures"
 LARGEST: Final = 200_000  # bytes of a picture
 TOPIC: Final = "upb/lab/temperature"
 WIDE: Final = (1280, 900)
@@ -41,9 +38,30 @@ PICTURES: Final = (  # name, page, what is waited for, size, colours
     ("topic-light", f"topics/{TOPIC.replace('/', '%2F')}", "billing", (1280, 1000), "light"),
     ("subscriptions-light", "subscriptions", "billing", (1280, 560), "light"),
     ("pipeline-dark", "pipeline", "archive", (1280, 760), "dark"),
+    ("sql-light", "pipeline", "archive", (1280, 640), "light"),
     ("phone-light", "", "stalled, away", PHONE, "light"),
     ("phone-dark", f"topics/{TOPIC.replace('/', '%2F')}", "billing", PHONE, "dark"),
 )
+
+JOBS: Final = ("archive", "rollup", "alerts")
+RULES: Final = ROOT / "examples" / "demo" / "alerts.toml"
+CONFIG: Final = """\
+[lake]
+warehouse = {lake}
+
+[pipeline]
+grace = "10s"
+
+[archive]
+every = "2s"
+
+[rollup]
+sizes = ["5s"]
+delay = "2s"
+
+[alerts]
+rules = {rules}
+"""
 
 
 class Example:
@@ -52,10 +70,7 @@ class Example:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._over = threading.Event()
-        self._windows: dict[str, list[float]] = defaultdict(list)
-        self._threads = [
-            threading.Thread(target=work) for work in (self._sensors, self._orders, self._reports, self._read)
-        ]
+        self._threads = [threading.Thread(target=work) for work in (self._sensors, self._orders, self._read)]
 
     def __enter__(self) -> None:
         with Peer(self._broker.door("http")) as peer:
@@ -83,28 +98,6 @@ class Example:
                     if text is None:
                         continue
                     _publish(peer, sensor.topic, sensor.kind.word, text)
-                    if sensor.kind is not Kind.STRING:
-                        self._windows[sensor.topic].append(float(text))
-                for topic, values in self._windows.items():
-                    if len(values) >= 15:
-                        start = moment()
-                        figures = {"min": min(values), "max": max(values), "mean": fmean(values)}
-                        window = {
-                            "topic": topic,
-                            "size": "3s",
-                            "start": start,
-                            "count": len(values),
-                            **figures,
-                        }
-                        _publish(peer, f"rollup/3s/{topic}", "json", json.dumps(window))
-                        values.clear()
-                        if topic == TOPIC and figures["mean"] > 30:
-                            self._alert(peer, topic, figures["mean"])
-
-    def _alert(self, peer: Peer, topic: str, value: float) -> None:
-        alert = {"rule": "hot", "topic": topic, "state": "raised", "severity": "critical"}
-        sentence = f"{topic} is {value:.1f} degrees, over 30."
-        _publish(peer, f"alerts/hot/{topic}", "json", json.dumps({**alert, "message": sentence}))
 
     def _orders(self) -> None:
         began = time.monotonic()
@@ -129,19 +122,6 @@ class Example:
                             "/api/subscriptions/ack", {"client": client, "filter": filter_, "ranges": ranges}
                         )
 
-    def _reports(self) -> None:
-        with stafeta.connect(self._broker.flight) as broker:
-            rows = dict.fromkeys(("archive", "rollup", "alerts"), 0)
-            since, batch = moment(), 0
-            while not self._over.wait(1.0):
-                batch += 1
-                for job, before in list(rows.items()):
-                    many = random.randint(380, 620) if job == "archive" else random.randint(40, 60)
-                    rows[job] = before + many
-                    figures = {"windows": batch * 3} if job == "rollup" else {}
-                    report = Report(job, "running", since, batch, rows[job], many, many // 9, figures=figures)
-                    broker.publish(report.topic, [report.to_json()], kind="json")
-
 
 def _publish(peer: Peer, topic: str, kind: str, *payloads: str) -> None:
     peer.post(messages_of(topic), [{"payload": one, "kind": kind} for one in payloads], batch="true")
@@ -155,6 +135,12 @@ def take(
         window = Window(context.new_page(), base)
         window.open(page)
         window.see(text)
+        if name.startswith("sql"):
+            window.page.get_by_role("button", name="Readings of the last hour").click()
+            window.page.get_by_role("button", name="Run").click()
+            window.row("Result", TOPIC)
+            window.page.get_by_role("heading", name="SQL").evaluate("found => found.scrollIntoView()")
+            window.page.mouse.wheel(0, -80)  # from behind the head of the page
         window.page.wait_for_timeout(3500)  # so that tails and trends have something in them
         if window.errors:
             sys.exit(f"{name}: {window.errors}")
@@ -194,6 +180,13 @@ def main() -> int:
         doors = ("http", "flight", "zeromq", "devices", "frames")
         broker = closing.enter_context(Broker(folder / "data", *words, doors=doors))
         closing.enter_context(Example(broker))
+        config = folder / "pipeline.toml"
+        config.write_text(CONFIG.format(lake=json.dumps(str(folder / "lake")), rules=json.dumps(str(RULES))))
+        (folder / "programs").mkdir()
+        stage = Stage(folder / "programs")
+        closing.callback(stage.close)
+        about = ("--config", str(config), "--broker", broker.flight)
+        stage.start("pipeline", "run", *JOBS, *about, log="pipeline.log")
         host, port = broker.door("http")
         with browsing() as browser:
             base = f"http://{host}:{port}"

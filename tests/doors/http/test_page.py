@@ -269,6 +269,25 @@ def test_a_lag_rises_and_goes_to_zero_as_it_is_acknowledged(window: Window, peer
     window.page.get_by_text("http/slow").wait_for(state="hidden")
 
 
+def test_a_subscription_is_found_among_more_than_are_shown(window: Window, peer: Peer, topic: str) -> None:
+    """Those that are furthest behind are shown; the one that is looked for is not among them."""
+    client = f"one-of-many-{topic.rpartition('/')[2]}"
+    for number in range(205):
+        peer.post("/api/subscriptions", {"client": f"{client}-{number:03}", "filter": topic})
+    peer.post("/api/subscriptions", {"client": "caught-up", "filter": f"{topic}/quiet"})
+    publish(peer, topic, "1")
+    window.open("subscriptions")
+    window.see("The 200 that are furthest behind are shown.")
+    assert window.page.get_by_role("cell", name="caught-up").count() == 0
+    window.page.get_by_role("searchbox").fill("CAUGHT")
+    window.row("Subscriptions", "caught-up")
+    window.page.get_by_text("furthest behind are shown").wait_for(state="hidden")
+    window.page.get_by_role("searchbox").fill("nobody has this name")
+    window.see("No subscription has “nobody has this name”")
+    for number in range(205):
+        peer.ask("DELETE", "/api/subscriptions", None, None, client=f"{client}-{number:03}", filter=topic)
+
+
 def test_a_cursor_is_moved_back_after_a_question(window: Window, peer: Peer, topic: str) -> None:
     peer.post("/api/subscriptions", {"client": "again", "filter": topic})
     publish(peer, topic, "1", "2", "3")

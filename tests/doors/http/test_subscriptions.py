@@ -166,3 +166,22 @@ def test_a_client_of_another_door_is_moved_too(peer: Peer, serving_zeromq: str, 
     assert fetch(peer, aim) == ["x"]
     peer.post("/api/subscriptions/move", {**aim, "to": "latest"})
     assert fetch(peer, aim) == []
+
+
+def test_subscriptions_are_searched_by_client_and_filter(peer: Peer, topic: str) -> None:
+    for number in range(4):
+        peer.post("/api/subscriptions", {"client": f"Reader{number}", "filter": f"{topic}/{number}"})
+        if number:
+            peer.publish(f"{topic}/{number}", *"x" * number)
+    for sort in ("client", "behind", "seconds"):
+        for search, wanted in (
+            (f"{topic}/2", {2}),
+            ("readeR3", {3}),
+            (f"{topic}/", {0, 1, 2, 3}),
+            ("nobody", set()),
+        ):
+            page = peer.get("/api/subscriptions", sort=sort, search=search, limit=4)["subscriptions"]
+            found = {one["client"] for one in page if one["filter"].startswith(f"{topic}/")}
+            assert found == {f"Reader{number}" for number in wanted}, (sort, search)
+    furthest = peer.get("/api/subscriptions", sort="behind", search=f"{topic}/", limit=2)["subscriptions"]
+    assert [one["behind"] for one in furthest] == [3, 2]

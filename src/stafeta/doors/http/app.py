@@ -11,7 +11,17 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from stafeta.doors.http import access, overview, pages, publishing, status, streams, subscriptions, topics
+from stafeta.doors.http import (
+    access,
+    overview,
+    pages,
+    publishing,
+    sql,
+    status,
+    streams,
+    subscriptions,
+    topics,
+)
 from stafeta.doors.http.call import Call, ClientGone, answer, refusal
 from stafeta.doors.http.openapi import document
 from stafeta.doors.http.problems import HttpProblem
@@ -59,6 +69,7 @@ CHECKED: Final[dict[str, Mapping[str, Handler]]] = {
     "/api/logout": {"POST": status.logout},
     "/api/stats": {"GET": status.stats},
     "/api/overview": {"GET": overview.once},
+    "/api/sql": {"GET": sql.state, "POST": sql.ask},
     "/api/damaged": {"GET": topics.damaged},
     "/api/clients": {"GET": subscriptions.clients},
     "/api/topics": {"GET": topics.listed},

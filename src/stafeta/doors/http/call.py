@@ -76,6 +76,11 @@ class Call:
         """Reads what nobody looks at, so that the connection can go on."""
         await self.body(MAX_UNUSED)
 
+    async def gone(self) -> None:
+        """Returns when whoever asked has left. The body has to be read before."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     async def _read(self, at_most: int | None) -> bytes:
         door = self.door
         most = door.max_body if at_most is None else min(at_most, door.max_body)

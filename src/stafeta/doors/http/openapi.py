@@ -28,6 +28,8 @@ from stafeta.doors.http.problems import MEDIA_TYPE
 from stafeta.doors.http.subscriptions import MAX_WAIT
 from stafeta.doors.http.topics import MESSAGES, MOST, MOST_MESSAGES, PAGE
 
+_SQL_FOR = "For those who administer the broker and may read every topic; without users, on the broker's own machine."
+
 
 def _query(name: str, schema: Schema, description: str, *, required: bool = False) -> Schema:
     return {"name": name, "in": "query", "schema": schema, "description": description, "required": required}
@@ -271,6 +273,7 @@ def _subscriptions() -> Schema:
         {"type": "string", "enum": ["client", "behind", "seconds"]},
         "By client, or the furthest behind.",
     )
+    search = _query("search", TEXT, "A text that the names of clients, or filters, have in them.")
     return {
         "/api/subscriptions": {
             "get": _operation(
@@ -278,7 +281,7 @@ def _subscriptions() -> Schema:
                 "The subscriptions, and how far behind each is",
                 "subscriptions",
                 {"200": ("Subscriptions.", _json(page))},
-                [sort, _query("topic", NAME, "A topic that they get."), _FILTER, _AFTER, _LIMIT],
+                [sort, _query("topic", NAME, "A topic that they get."), _FILTER, search, _AFTER, _LIMIT],
             ),
             "post": _operation(
                 "subscribe",
@@ -416,6 +419,24 @@ def _status() -> Schema:
                 "live",
                 {"200": ("`history` once, then `sample`s.", {EVENTS: {"schema": TEXT}})},
             )
+        },
+        "/api/sql": {
+            "get": _operation(
+                "sql_state",
+                "Whether a Spark is at hand that can be asked",
+                "sql",
+                {"200": ("That.", _json(all_(available=BOOL)))},
+                description=_SQL_FOR,
+            ),
+            "post": _operation(
+                "sql",
+                "Ask lake and log with SQL",
+                "sql",
+                {"200": ("The result.", _json(ref_("Rows")))},
+                None,
+                _body(ref_("Question")),
+                description=f"Statements that only read are carried out by the Spark of a pipeline. {_SQL_FOR}",
+            ),
         },
         "/api/login": {
             "post": _operation(

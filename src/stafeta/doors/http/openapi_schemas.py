@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from stafeta.doors.http.sql import LONGEST, LONGEST_TIMEOUT, MOST_ROWS, ROWS, TIMEOUT
 from stafeta.message import Kind
 
 Schema = dict[str, Any]
@@ -92,6 +93,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         users=BOOL,
         user=MAYBE_TEXT,
         sees_all=BOOL,
+        sql=BOOL,
         version=TEXT,
     ),
     "Overview": object_(
@@ -106,6 +108,25 @@ SCHEMAS: Final[dict[str, Schema]] = {
         doors=list_(all_(door=TEXT, connections=COUNT, accepted=COUNT, rejected=COUNT, dropped=COUNT)),
         store={"type": "object", "additionalProperties": COUNT},
         jobs=list_(object_("job state", job=TEXT, state=TEXT)),
+    ),
+    "Question": closed_(
+        "statement",
+        statement={"type": "string", "minLength": 1, "maxLength": LONGEST},
+        limit={"type": "integer", "minimum": 1, "maximum": MOST_ROWS, "default": ROWS},
+        timeout={
+            "type": "integer",
+            "minimum": 1,
+            "maximum": LONGEST_TIMEOUT,
+            "default": TIMEOUT,
+            "description": "Seconds after which it is cancelled.",
+        },
+    ),
+    "Rows": all_(
+        columns=list_(all_(name=TEXT, type=TEXT)),
+        rows=list_({"type": "array"}),
+        cut={**BOOL, "description": "There are more rows than `limit`."},
+        seconds=NUMBER,
+        notes=list_(TEXT),
     ),
     "Range": object_("topic", topic=NAME, offset=COUNT, first=COUNT, last=COUNT),
     "Damage": all_(topic=TEXT, first=COUNT, last=COUNT, skipped=BOOL),

@@ -28,12 +28,14 @@ _STATUS: Final[tuple[tuple[type[StafetaError], int], ...]] = (  # the first that
     (errors.InvalidMessage, 400),
     (errors.InvalidRequest, 400),
     (errors.InvalidSchema, 400),
+    (errors.InvalidQuery, 400),
     (errors.ConfigError, 400),
     (errors.BrokerClosed, 503),
     (errors.StoreFull, 507),
     (errors.StoreDamaged, 500),
     (errors.StoreError, 503),
     (errors.Unavailable, 503),
+    (errors.Disconnected, 503),
 )
 
 

@@ -27,6 +27,7 @@ from stafeta.doors.http.logins import Logins
 from stafeta.doors.http.metrics import Scraper, route
 from stafeta.doors.http.overview import Sampler
 from stafeta.doors.http.publishing import Keys
+from stafeta.doors.http.sql import Sql
 from stafeta.doors.http.streams import Streams
 from stafeta.doors.tls import Certificates, layered
 from stafeta.errors import ConfigError
@@ -58,6 +59,7 @@ class HttpDoor:
         certificates: Certificates | None = None,
         metrics: Scraper | None = None,
         overview: Sampler | None = None,
+        sql: Sql | None = None,
     ) -> None:
         self.broker = broker
         self.loop = asyncio.get_running_loop()
@@ -75,6 +77,7 @@ class HttpDoor:
         self.numbers = count(1)
         self._reading = asyncio.Semaphore(READING)
         self.overview = overview
+        self.sql = sql
         self.closing = False
         self._certificates = certificates
         self._servers: list[asyncio.Server] = []

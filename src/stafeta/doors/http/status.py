@@ -10,6 +10,7 @@ from stafeta.doors.http.call import Call, answer
 from stafeta.doors.http.codec import cookie
 from stafeta.doors.http.logins import COOKIE
 from stafeta.doors.http.problems import HttpProblem
+from stafeta.doors.http.sql import may as may_ask
 from stafeta.errors import InvalidRequest, NotAuthenticated
 from stafeta.security import Principal
 
@@ -64,11 +65,13 @@ async def logout(call: Call) -> Response:
 async def session(call: Call) -> Response:
     """Who asks, for the page to know whether to ask for a password."""
     try:
-        verbs = await admit(call)
+        call.verbs = verbs = await admit(call)
         verbs.check_alive()
     except (NotAuthenticated, HttpProblem):
         return answer({**_who(call, None), "authenticated": False}, headers=_NO_STORE)
-    return answer({**_who(call, verbs.principal), "sees_all": verbs.sees_all()}, headers=_NO_STORE)
+    return answer(
+        {**_who(call, verbs.principal), "sees_all": verbs.sees_all(), "sql": may_ask(call)}, headers=_NO_STORE
+    )
 
 
 def _who(call: Call, principal: Principal | None) -> dict[str, object]:

@@ -61,6 +61,7 @@ async def listed(call: Call) -> Response:
     parameters = call.parameters
     sort = parameters.word("sort", ("client", "behind", "seconds"), "client")
     wanted = parameters.text("topic") or parameters.text("filter")
+    search = parameters.text("search").lower()
     after = parameters.text("after")
     limit = parameters.number("limit", 1, MOST, PAGE) or PAGE
     parameters.end()
@@ -69,10 +70,10 @@ async def listed(call: Call) -> Response:
             raise InvalidRequest(
                 "Those that are furthest behind come in one page; there is nothing after it."
             )
-        found = await call.verbs.lagging_lines(limit, by_age=sort == "seconds", wanted=wanted)
+        found = await call.verbs.lagging_lines(limit, by_age=sort == "seconds", wanted=wanted, search=search)
         return answer({"subscriptions": [_line(line) for line in found], "after": None})
     client, _, filter_ = after.partition(" ")
-    lines = await call.verbs.subscription_lines((client, filter_), limit, wanted)
+    lines = await call.verbs.subscription_lines((client, filter_), limit, wanted, search=search)
     return answer(
         {
             "subscriptions": [_line(line) for line in lines],

@@ -4,26 +4,33 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stafeta import errors
 from stafeta.errors import Disconnected, InvalidFrame, StafetaError
 from stafeta.pipeline.sql import wire
 from stafeta.pipeline.sql.results import Done, Output, Statements
 
-if TYPE_CHECKING:
-    pass
-
 _PATIENCE: Final = 5.0  # seconds in which a pipeline has to say that it answers
 
 
 class RemoteQueries(Statements):
     """Statements that the pipeline on this port of this machine carries out, in a session of their own. `tell` takes
-    sentences for whoever asks."""
+    sentences for whoever asks. With `read_only` the pipeline refuses what does more than read. An answer has frames of
+    `most` bytes at most."""
 
-    def __init__(self, port: int, token: str, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        port: int,
+        token: str,
+        tell: Callable[[str], None],
+        *,
+        read_only: bool = False,
+        most: int = wire.MOST,
+    ) -> None:
         """Raises `OSError` or `InvalidFrame` where nobody answers there who knows the token."""
         self._tell = tell
+        self._most = most
         self._sending = threading.Lock()
         self._number = 0
         self._socket = socket.create_connection(("127.0.0.1", port), _PATIENCE)
@@ -33,6 +40,8 @@ class RemoteQueries(Statements):
             answer = wire.receive(self._socket, 0)
             if answer is None or answer[0] != wire.READY:
                 raise InvalidFrame("Who answers there is no pipeline.")
+            if read_only:
+                wire.send(self._socket, wire.READ_ONLY, {})
             self._socket.settimeout(None)  # an answer takes as long as it takes
         except BaseException:
             self._socket.close()
@@ -65,7 +74,7 @@ class RemoteQueries(Statements):
         import pyarrow as pa
 
         schema: pa.Schema | None = None
-        while (frame := wire.receive(self._socket)) is not None:
+        while (frame := wire.receive(self._socket, self._most)) is not None:
             kind, body = frame
             if kind == wire.SENTENCE:
                 self._tell(str(wire.fields(body)["sentence"]))

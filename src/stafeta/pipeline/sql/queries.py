@@ -7,7 +7,8 @@
    and then the views are made with those columns only. Where topics and offsets are all that is used, no message is
    read at all. Where the plan is not understood, all columns are, and where the log is short, too: planning twice would
    take longer.
-4. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
+4. Who asks through a page only reads (`read_only`), and gets variants as their JSON: he need not have PySpark.
+5. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
 """
 
 import re
@@ -23,6 +24,7 @@ import pyarrow as pa
 from stafeta.errors import NoReply, StafetaError
 from stafeta.pipeline.runner.queries import interrupt, is_local, mark
 from stafeta.pipeline.sql.errors import translated
+from stafeta.pipeline.sql.read_only import check_reads_only, each
 from stafeta.pipeline.sql.results import VIEWS, Done, Output, Statements
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Queries(Statements):
         self._built_on = False
         self._cancelled = False
         self._tag = f"sql-{uuid4().hex}"
+        self.read_only = False
 
     def attempt(self, statement: str, output: Output, limit: int | None = None) -> Done:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -62,7 +65,10 @@ class Queries(Statements):
         self._cancelled = False
         try:
             mark(self._spark, self._tag)
-            return self._write(self._frame(statement), output, limit)
+            if self.read_only:
+                check_reads_only(self._spark, statement)
+            frame = self._frame(statement)
+            return self._write(_without_variants(frame) if self.read_only else frame, output, limit)
         except (PySparkException, Py4JError, StafetaError) as error:
             if self._cancelled:
                 raise KeyboardInterrupt from None
@@ -143,6 +149,25 @@ class Queries(Statements):
         return False
 
 
+def _without_variants(frame: "DataFrame") -> "DataFrame":
+    """Each variant as its JSON."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import VariantType
+
+    fields = frame.schema.fields
+    if not any(isinstance(field.dataType, VariantType) for field in fields):
+        return frame
+    named = frame.toDF(*(f"c{number}" for number in range(len(fields))))  # of which none is there twice
+    return named.select(
+        *(
+            (
+                sf.to_json(f"c{number}") if isinstance(field.dataType, VariantType) else sf.col(f"c{number}")
+            ).alias(field.name)
+            for number, field in enumerate(fields)
+        )
+    )
+
+
 def used_columns(frame: "DataFrame") -> list[str] | None:
     """The columns of the log that a query uses; None where that is all of them, or is not known."""
     if not hasattr(frame, "_jdf"):  # through Spark Connect
@@ -170,9 +195,9 @@ def _scans(plan: Any, used: set[str] | None) -> Iterator[set[str] | None]:
         below = _references(plan)
     elif kind == "Filter" and used is not None:
         below = used | _references(plan)
-    for child in _each(plan.children()):
+    for child in each(plan.children()):
         yield from _scans(child, below)
-    for subquery in _each(plan.subqueries()):
+    for subquery in each(plan.subqueries()):
         yield from _scans(subquery, None)
 
 
@@ -180,10 +205,6 @@ def _references(plan: Any) -> set[str]:
     """The names of the columns in a node's expressions; a plan writes them as topic#12, offset#13L."""
     text = plan.references().toSeq().mkString(",")
     return {one.partition("#")[0] for one in text.split(",") if one}
-
-
-def _each(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(number) for number in range(sequence.size()))
 
 
 def _batches(frame: "DataFrame", schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -107,6 +107,7 @@ class _Asked(NamedTuple):
     number: int
     statement: str
     limit: int | None
+    read_only: bool
 
 
 class _Conversation:
@@ -116,6 +117,7 @@ class _Conversation:
         self._config = config
         self._waiting: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._ended = threading.Event()
+        self._read_only = False
         self._running = 0  # the number of the statement that is carried out
         self._cancel: Callable[[], None] = lambda: None
 
@@ -136,7 +138,9 @@ class _Conversation:
             kind, body = frame
             said = wire.fields(body)
             if kind == wire.STATEMENT:
-                self._waiting.put(_asked(said))
+                self._waiting.put(_asked(said, read_only=self._read_only))
+            elif kind == wire.READ_ONLY:
+                self._read_only = True
             elif kind != wire.CANCEL:
                 raise InvalidFrame(f"A frame of the kind {kind!r} is none that a question has.")
             elif said.get("number") == self._running:
@@ -153,6 +157,7 @@ class _Conversation:
             self._cancel = queries.cancel
             while (asked := self._waiting.get()) is not None:
                 self._running = asked.number
+                queries.read_only = asked.read_only
                 self._answer(queries, asked)
                 self._running = 0
         except _Left:
@@ -215,10 +220,10 @@ class _Sender:
         """Whoever reads is told with the error."""
 
 
-def _asked(said: dict[str, Any]) -> _Asked:
+def _asked(said: dict[str, Any], *, read_only: bool) -> _Asked:
     match said:
         case {"number": int(number), "statement": str(statement), "limit": int(limit)}:
-            return _Asked(number, statement, limit)
+            return _Asked(number, statement, limit, read_only)
         case {"number": int(number), "statement": str(statement), "limit": None}:
-            return _Asked(number, statement, None)
+            return _Asked(number, statement, None, read_only)
     raise InvalidFrame("A question has a number, a statement and a limit.")

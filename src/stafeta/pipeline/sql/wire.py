@@ -1,6 +1,7 @@
 """What the two sides of a question say to each other: frames, each a kind, a length and so many bytes.
 
 1. Who asks says the token first, and then statements, one after the other; while one runs, that it is to be cancelled.
+   Whoever says that he only reads is refused all else from then on.
 2. The answer to a statement is sentences for whoever asks, a schema, batches, and an end: done, or an error.
 3. Statements, sentences and ends are JSON; schema and batches are Arrow's own messages.
 """
@@ -16,6 +17,7 @@ from stafeta.errors import InvalidFrame
 TOKEN: Final = b"k"
 STATEMENT: Final = b"q"
 CANCEL: Final = b"c"
+READ_ONLY: Final = b"o"
 READY: Final = b"r"
 SENTENCE: Final = b"s"
 SCHEMA: Final = b"h"

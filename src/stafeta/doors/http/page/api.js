@@ -42,5 +42,8 @@ export async function ask(method, path, { query, body, signal } = {}) {
 }
 
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
-export const post = (path, body, query) => ask("POST", path, { body, query });
+export const post = (path, body, query, signal) => ask("POST", path, { body, query, signal });
 export const topicPath = (name) => `/api/topics/${encodeURIComponent(name)}`;
+
+// How long to wait before the same is asked again: what is much work for the broker is asked for less often.
+export const pause = (least, began) => Math.max(least, 20 * (performance.now() - began));

@@ -4,14 +4,15 @@ import { card, count, duration, h, moment, rate, rows, table, text } from "../do
 import { Stream } from "../live.js";
 import { Plot } from "../plot.js";
 import { jobTag } from "./overview.js";
+import { sql } from "./sql.js";
 
 const REPORTS = 300; // of one job
 const COMMITS = 30;
 const COLOURS = ["--accent", "--second", "--warn", "--good", "--bad", "--muted"];
-const KNOWN = new Set(["job", "state", "since", "batch", "rows", "rows_per_second", "lag", "restarts", "error", "runner"]);
+const KNOWN = new Set(["job", "state", "since", "batch", "rows", "rows_per_second", "lag", "restarts", "error", "runner", "connect"]);
 const ENDED = ["failed", "stopped", "finished"];
 
-export function pipeline() {
+export function pipeline(context) {
   const jobs = new Map(); // name: reports, the oldest first
   const none = h("section", { class: "card" }, h("h2", null, "No job has reported yet"),
     h("p", { class: "muted" }, "Jobs archive topics into a lake, roll readings up and raise alerts:"),
@@ -22,9 +23,10 @@ export function pipeline() {
   const plotPlace = h("div");
   const throughput = card("Throughput", "span-7", plotPlace);
   const commitBody = h("tbody");
-  const commits = card("Last commits", "span-5", h("div", { class: "tail", tabIndex: 0, role: "region", "aria-label": "Last commits" },
+  const commits = card("Last commits", "span-5", h("div", { class: "tail low", tabIndex: 0, role: "region", "aria-label": "Last commits" },
     table("Last commits", ["Time", "Job", ["Batch", "number"], ["Rows", "number"]], commitBody)));
   const grid = h("div", { class: "grid", hidden: true }, list, throughput, commits);
+  const questions = sql(context);
   let plot = null;
   let plotted = "";
   let timer = null;
@@ -53,7 +55,7 @@ export function pipeline() {
     const last = [...jobs.values()].map((reports) => reports.at(-1)).sort((a, b) => a.job.localeCompare(b.job));
     rows(body, last, (job) => job.job, (job) => h("tr", null,
       h("td", null, job.job), h("td", null, h("span")), ...Array.from({ length: 4 }, () => h("td", { class: "number" })),
-      h("td", { class: "short muted" }), h("td", { class: "name" })), update);
+      h("td", { class: "short muted" }), h("td")), update);
     rows(commitBody, done(), (one) => `${one.job} ${one.batch}`, (one) => h("tr", { class: "fresh" },
       h("td", { class: "short muted" }, moment(one.at)), h("td", null, one.job), h("td", { class: "number" }, count(one.batch)), h("td", { class: "number" }, count(one.rows))));
     drawPlot(last.map((job) => job.job));
@@ -68,7 +70,7 @@ export function pipeline() {
     const figures = Object.entries(job).filter(([name, value]) => !KNOWN.has(name) && !["at", "position"].includes(name) && typeof value !== "object")
       .map(([name, value]) => `${name} ${typeof value === "number" ? count(value) : value}`);
     text(row.cells[7], job.error || figures.join(", "));
-    row.cells[7].className = job.error ? "name bad" : "name muted";
+    row.cells[7].className = `value ${job.error ? "bad" : "muted"}`;
   }
 
   // A report with another batch than the one before it is a commit, with the rows that were added since.
@@ -113,11 +115,12 @@ export function pipeline() {
   const ages = setInterval(draw, 3000);
   return {
     title: "Pipeline",
-    element: [h("div", { class: "head" }, h("h1", null, "Pipeline")), none, grid],
+    element: [h("div", { class: "head" }, h("h1", null, "Pipeline")), none, grid, questions.element],
     close() {
       clearTimeout(timer);
       clearInterval(ages);
       stream.close();
+      questions.close();
       plot?.close();
     },
   };

@@ -1,6 +1,6 @@
 // Who waits for what, the slowest first; and moving a cursor.
 
-import { get, post } from "../api.js";
+import { get, pause, post } from "../api.js";
 import { count, duration, h, rows, table, text } from "../dom.js";
 import { question } from "../dialog.js";
 
@@ -18,18 +18,16 @@ export function subscriptions(context, { query }) {
   const none = h("p", { class: "empty", hidden: true });
   const more = h("p", { class: "muted", hidden: true });
   const cursors = h("div");
-  let lines = [];
   let timer = null;
-  let closed = false;
+  let asking = null;
 
   const aim = (one) => ({ client: one.client, filter: one.filter, door: one.door, user: one.user ?? undefined });
 
-  function draw() {
-    const wanted = search.value.toLowerCase();
-    const shown = lines.filter((one) => `${one.client} ${one.filter} ${one.user ?? ""} ${one.door}`.toLowerCase().includes(wanted));
+  function draw(shown) {
     found.hidden = !shown.length;
     none.hidden = shown.length > 0;
-    none.textContent = lines.length ? "None of them has this text." : topic ? `Nobody subscribes to ${topic}.` : "There are no subscriptions.";
+    none.textContent = search.value ? `No subscription has “${search.value}” in its client or filter.`
+      : topic ? `Nobody subscribes to ${topic}.` : "There are no subscriptions.";
     rows(body, shown, (one) => JSON.stringify([one.user, one.door, one.client, one.filter]), make, update);
   }
 
@@ -56,17 +54,25 @@ export function subscriptions(context, { query }) {
 
   async function look() {
     clearTimeout(timer);
+    asking?.abort();
+    const mine = (asking = new AbortController());
+    const began = performance.now();
     try {
-      const page = await get("/api/subscriptions", { sort: sort.value, limit: MOST, topic });
-      lines = page.subscriptions.filter((one) => one.durable || one.door !== "http-stream");
+      const page = await get("/api/subscriptions", { sort: sort.value, limit: MOST, topic, search: search.value }, mine.signal);
       more.hidden = page.subscriptions.length < MOST;
       more.textContent = sort.value === "client" ? `The first ${MOST} are shown.` : `The ${MOST} that are furthest behind are shown.`;
-      draw();
+      draw(page.subscriptions.filter((one) => one.durable || one.door !== "http-stream"));
     } catch (error) {
+      if (error.name === "AbortError") return;
       none.hidden = false;
       none.textContent = error.message;
     }
-    if (!closed) timer = setTimeout(look, 2000);
+    timer = setTimeout(look, pause(2000, began));
+  }
+
+  function again() {
+    clearTimeout(timer);
+    timer = setTimeout(look, 150);
   }
 
   async function showCursors(one) {
@@ -140,7 +146,7 @@ export function subscriptions(context, { query }) {
     });
   }
 
-  search.addEventListener("input", draw);
+  search.addEventListener("input", again);
   sort.addEventListener("change", look);
   look();
   return {
@@ -154,8 +160,8 @@ export function subscriptions(context, { query }) {
       cursors,
     ],
     close() {
-      closed = true;
       clearTimeout(timer);
+      asking?.abort();
     },
   };
 }

@@ -1,6 +1,6 @@
 // All topics: searched and paged by the broker, so that ten thousand are as quick as ten.
 
-import { get } from "../api.js";
+import { get, pause } from "../api.js";
 import { count, h, rows, table, text } from "../dom.js";
 import { question } from "../dialog.js";
 
@@ -30,6 +30,7 @@ export function topics(context, { query }) {
     clearTimeout(timer);
     asking?.abort();
     const mine = (asking = new AbortController());
+    const began = performance.now();
     try {
       const page = await get("/api/topics", {
         search: search.value, after: starts.at(-1), limit: PAGE, filter: own.checked ? "$sys/#" : "#",
@@ -52,7 +53,7 @@ export function topics(context, { query }) {
       none.hidden = false;
       none.textContent = error.message;
     }
-    timer = setTimeout(look, 3000);
+    timer = setTimeout(look, pause(3000, began));
   }
 
   function again() {

@@ -24,7 +24,7 @@ _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 1
     ord("\r"): "\\r",
     ord("\t"): "\\t",
 }
-_OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
+OPTIONS: Final = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
 
 def is_number(type_: pa.DataType) -> bool:
@@ -70,7 +70,7 @@ def jsonable(field: Field, column: Any) -> list[Any]:
     if pat.is_timestamp(type_):
         return [value and value.replace(" ", "T", 1) for value in texts(field, column)]
     if pat.is_decimal(type_):
-        return [value if value is None else _plain(value) for value in column.to_pylist()]
+        return [value if value is None else plain(value) for value in column.to_pylist()]
     return list(column.to_pylist(maps_as_pydicts="lossy"))
 
 
@@ -87,7 +87,7 @@ def variants(column: Any) -> list[str | None]:
 def json_line(names: Iterable[str], row: Iterable[Any]) -> bytes:
     """An object, and the line's end."""
     value = dict(zip(names, row, strict=True))
-    return orjson.dumps(value, default=_plain, option=_OPTIONS | orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(value, default=plain, option=OPTIONS | orjson.OPT_APPEND_NEWLINE)
 
 
 def one_line(text: str) -> str:
@@ -103,10 +103,10 @@ def _text(value: Any) -> str:
         return b64encode(value).decode()
     if isinstance(value, timedelta):
         return str(value)
-    return orjson.dumps(value, default=_plain, option=_OPTIONS).decode()
+    return orjson.dumps(value, default=plain, option=OPTIONS).decode()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """What JSON has for a value that it does not know."""
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f"))
