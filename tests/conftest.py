@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,10 @@ for name, examples in (("test", 30), ("soak", 300), ("torture", 2800)):  # 2800:
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored, and that is passed on to every program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.pop("PYTHONUNBUFFERED", None)  # which containers have, and people have not
+    # Containers have these, and people have not. Without bytecode, each process compiles all that it imports.
+    for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
+        os.environ.pop(name, None)
+    sys.dont_write_bytecode = False
     # A JVM comes before each of Spark's, and does nothing but put its command line together.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
     asked_for = [name for name in ("torture", "soak") if config.getoption(f"--{name}")]
