@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 import sys
@@ -55,6 +56,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         {item.path for item in items if item.get_closest_marker(mark)} for mark in ("slow", "spark")
     )
     items.sort(key=lambda item: (item.path not in spark, item.path not in slow))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # a million objects of thousands of tests, through which no collection has to look
 
 
 @cache
