@@ -15,6 +15,9 @@ PAGE := --markdown docs/benchmarks.md --plot docs/benchmarks-peers.svg
 SPARK_PAGE := --markdown docs/benchmarks.md --plot-spark docs/benchmarks-spark.svg
 PIPELINE_PAGE := --markdown docs/benchmarks.md --plot-pipeline docs/benchmarks-pipeline.svg
 
+# Containers set it. Here hundreds of processes would each compile the same thousands of modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-failed soak soak-copy soak-pipeline soak-growth soak-doors soak-tests torture fuzz lint format bench bench-peers bench-spark bench-pipeline peers browser pictures docs lock clean
 

@@ -1,5 +1,7 @@
+import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -26,7 +28,10 @@ for name, examples in (("test", 30), ("soak", 300), ("torture", 2800)):  # 2800:
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what it puts into the background with Ctrl-C ignored, and that is passed on to every program.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ.pop("PYTHONUNBUFFERED", None)  # which containers have, and people have not
+    # Containers have these, and people have not. Without bytecode, each process compiles all that it imports.
+    for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
+        os.environ.pop(name, None)
+    sys.dont_write_bytecode = False
     # A JVM comes before each of Spark's, and does nothing but put its command line together.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData")
     asked_for = [name for name in ("torture", "soak") if config.getoption(f"--{name}")]
@@ -51,6 +56,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         {item.path for item in items if item.get_closest_marker(mark)} for mark in ("slow", "spark")
     )
     items.sort(key=lambda item: (item.path not in spark, item.path not in slow))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # a million objects of thousands of tests, through which no collection has to look
 
 
 @cache

@@ -1,13 +1,14 @@
-"""Python programs that start at once: forks of a process that has imported what a broker imports.
+"""Python programs that start at once: forks of a process that has imported what brokers and commands import.
 
-A broker takes half a second of a processor to import its modules, and the tests start hundreds of brokers. Here that is
-done once. A program has arguments, an environment and streams of its own, and ends as any other does.
+These take up to half a second of a processor to import their modules, and the tests start hundreds of them. Here that
+is done once. A program has arguments, an environment and streams of its own, and ends as any other does.
 
 1. The server has a single thread and no state, so that a fork of it is as good as a new process.
 2. Between it and each program is a keeper, which waits for the program and tells how it has ended.
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -15,10 +16,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
+
+from tests.waiting import PATIENCE
 
 _ROOT: Final = Path(__file__).parents[1]
 _LONGEST: Final = 1 << 20  # bytes of a request
@@ -55,6 +60,9 @@ class Program:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
@@ -65,21 +73,56 @@ class ForkServer:
         self._channel: socket.socket | None = None
 
     def start(
-        self, words: Sequence[str], environment: Mapping[str, str], *, read_errors: bool = False
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdin: int | None = None,
+        stdout: int = 1,
+        stderr: int = 2,
+        read_errors: bool = False,
     ) -> Program:
-        """Runs `python WORDS…`: a file, or -m and a module, and its arguments."""
+        """Runs `python WORDS…`: a file, or -m and a module, and its arguments. Its streams are descriptors, which stay
+        the caller's to close; without stdin, it reads nothing."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        reading, errors = os.pipe() if read_errors else (-1, os.dup(2))
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        reading, errors = os.pipe() if read_errors else (-1, os.dup(stderr))
         try:
             request = json.dumps(
                 {"words": list(words), "environment": dict(environment), "folder": os.getcwd()}
             )
+            streams = [nothing if stdin is None else stdin, stdout, errors]
             with self._lock:
-                socket.send_fds(self._connected(), [request.encode()], [theirs.fileno(), 1, errors])
+                socket.send_fds(self._connected(), [request.encode()], [theirs.fileno(), *streams])
         finally:
             theirs.close()
+            os.close(nothing)
             os.close(errors)
         return Program(ours, os.fdopen(reading, errors="backslashreplace") if read_errors else None)
+
+    def run(
+        self, words: Sequence[str], environment: Mapping[str, str], stdin: bytes = b""
+    ) -> "subprocess.CompletedProcess[str]":
+        """Runs it to its end, as `subprocess.run` would; what it reads comes through a pipe."""
+        reading, writing = os.pipe()
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            try:
+                program = self.start(
+                    words, environment, stdin=reading, stdout=output.fileno(), stderr=errors.fileno()
+                )
+            finally:
+                os.close(reading)
+            feeding = threading.Thread(target=_feed, args=(writing, stdin))
+            feeding.start()
+            try:
+                code = program.wait(PATIENCE)
+            finally:
+                program.kill()
+                feeding.join()
+            found = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (output, errors)]
+        return subprocess.CompletedProcess(
+            words, code, *(one.decode(errors="backslashreplace") for one in found)
+        )
 
     def _connected(self) -> socket.socket:
         if self._channel is None:
@@ -103,12 +146,24 @@ class ForkServer:
 FORKS: Final = ForkServer()
 
 
+def run_stafeta(
+    *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b""
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `stafeta` with these arguments to its end."""
+    return FORKS.run(["-m", "stafeta", *arguments], os.environ if environment is None else environment, stdin)
+
+
+def _feed(pipe: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), os.fdopen(pipe, "wb") as file:
+        file.write(data)
+
+
 def _serve(channel: socket.socket) -> None:
     """Until whoever has started it closes the channel, or is gone."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 3)
+        data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 4)
         if not data:
             return
         if os.fork() == 0:
@@ -121,18 +176,17 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _keep(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
-    report, output, errors = descriptors
+    report, *streams = descriptors
     pid = os.fork()
     if pid == 0:
         os.close(report)
-        os.dup2(output, 1)
-        os.dup2(errors, 2)
-        os.close(output)
-        os.close(errors)
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
         _run(**request)
     os.write(report, str(pid).encode())
-    os.close(output)
-    os.close(errors)
+    for stream in streams:  # who reads what it writes has to see its end
+        os.close(stream)
     _, status = os.waitpid(pid, 0)
     os.write(report, str(status).encode())
     os._exit(0)
@@ -142,20 +196,52 @@ def _run(words: Sequence[str], environment: Mapping[str, str], folder: str) -> N
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    if words[0] == "-m":
-        sys.argv = list(words[1:])
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = list(words)
-        sys.path.insert(0, str(Path(words[0]).parent))
-        runpy.run_path(words[0], run_name="__main__")
-    sys.exit()
+    _open_streams()
+    code: str | int | None = None
+    try:
+        if words[0] == "-m":
+            sys.argv = list(words[1:])
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = list(words)
+            sys.path.insert(0, str(Path(words[0]).parent))
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    leave(code)
+
+
+def leave(code: str | int | None) -> NoReturn:
+    """Does what an interpreter does at its end, but for taking all modules apart: that would copy the whole memory that
+    was forked, and take ten times as long as all the rest."""
+    threading._shutdown()  # type: ignore[attr-defined]  # which waits for threads
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(code)  # the interpreter has words for it
+    if code is None or isinstance(code, int):
+        os._exit((code or 0) & 0xFF)
+    sys.exit(code)
+
+
+def _open_streams() -> None:
+    """As an interpreter does when it starts."""
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False, errors="backslashreplace")
 
 
 if __name__ == "__main__":
-    import stafeta.cli.main
+    import stafeta.clients.flight.connection
+    import stafeta.clients.zeromq.client
     import stafeta.doors.flight.server
     import stafeta.doors.http.server
+    import stafeta.metrics.scrape
     import stafeta.server  # noqa: F401 - for those who are forked
+    from stafeta.cli.main import parser_for
 
+    parser_for([])  # which imports all commands
+    gc.freeze()  # nobody who is forked looks through it for garbage, and so copies its pages
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,6 +1,5 @@
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -8,7 +7,7 @@ from typing import Protocol
 import pytest
 
 from tests.brokers import BrokerProcess
-from tests.waiting import PATIENCE
+from tests.fork_server import run_stafeta
 
 
 class Stafeta(Protocol):
@@ -33,16 +32,6 @@ def environment(cli_broker: BrokerProcess, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def stafeta(environment: dict[str, str]) -> Stafeta:
     def run(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            [sys.executable, "-m", "stafeta", *arguments],
-            input=stdin,
-            capture_output=True,
-            env=environment,
-            timeout=PATIENCE,
-            check=False,
-        )
-        return subprocess.CompletedProcess(
-            done.args, done.returncode, done.stdout.decode(errors="backslashreplace"), done.stderr.decode()
-        )
+        return run_stafeta(*arguments, environment=environment, stdin=stdin)
 
     return run

@@ -1,4 +1,4 @@
-"""Commands that run while a test talks to them."""
+"""Commands that run while a test talks to them. They are forks of a process that has imported everything."""
 
 import os
 import select
@@ -10,6 +10,7 @@ import time
 
 from stafeta.addresses import Address
 from stafeta.clients.closing import Closing
+from tests import fork_server
 from tests.waiting import PATIENCE, wait_until
 
 _FAREWELL = 5.0
@@ -18,23 +19,28 @@ _FAREWELL = 5.0
 class Program(Closing):
     """`stafeta` with these arguments: a test types lines and reads lines."""
 
-    def __init__(self, *arguments: str, stdin: int | None = subprocess.PIPE) -> None:
+    def __init__(self, *arguments: str, stdin: int | None = None) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "stafeta", *arguments],
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env={name: value for name, value in os.environ.items() if not name.startswith("STAFETA_")},
-            bufsize=0,
-        )
-        assert self.process.stdout is not None
-        self.output = self.process.stdout.fileno()
+        words = ["-m", "stafeta", *arguments]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("STAFETA_")}
+        reading, writing = os.pipe()
+        self.output, printing = os.pipe()
+        try:
+            streams = (reading if stdin is None else stdin, printing, self._errors.fileno())
+            self.process = self._start(words, environment, *streams)
+        finally:
+            os.close(reading)
+            os.close(printing)
+        self.stdin = os.fdopen(writing, "wb", buffering=0)
         self._unread = b""
 
+    def _start(
+        self, words: list[str], environment: dict[str, str], stdin: int, stdout: int, stderr: int
+    ) -> "fork_server.Program | subprocess.Popen[bytes]":
+        return fork_server.FORKS.start(words, environment, stdin=stdin, stdout=stdout, stderr=stderr)
+
     def enter(self, *lines: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        self.stdin.write("".join(f"{line}\n" for line in lines).encode())
 
     def line(self) -> str:
         """The next line of output, without its newline."""
@@ -81,9 +87,20 @@ class Program(Closing):
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self._errors):
-            if stream is not None:
-                stream.close()
+        self.stdin.close()
+        self._errors.close()
+        os.close(self.output)
+
+
+class FreshProgram(Program):
+    """One that has imported nothing when it starts."""
+
+    def _start(
+        self, words: list[str], environment: dict[str, str], stdin: int, stdout: int, stderr: int
+    ) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, *words], env=environment, stdin=stdin, stdout=stdout, stderr=stderr
+        )
 
 
 class DevicesServer(Program):

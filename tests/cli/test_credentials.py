@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stafeta.addresses import Address
+from tests.fork_server import run_stafeta
 from tests.secured import Place
 
 
@@ -21,13 +21,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def stafeta(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "stafeta", *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-    )
+    return run_stafeta(*words, environment=os.environ | environment)
 
 
 def test_commands_of_the_zeromq_door(place: Place, tmp_path: Path) -> None:

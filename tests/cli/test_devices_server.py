@@ -5,8 +5,6 @@ import pty
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +15,8 @@ from stafeta.clients.devices import Publisher
 from stafeta.message import Kind
 from tests import ports
 from tests.cli.conftest import Stafeta
-from tests.cli.programs import DevicesServer, Program
-from tests.waiting import PATIENCE, wait_until
+from tests.cli.programs import DevicesServer, FreshProgram, Program
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +98,7 @@ def test_a_connection_is_taken_before_the_broker_is_loaded(
         except ConnectionRefusedError:
             return None
 
-    with holder, Program("devices", "server", str(port)) as program:
+    with holder, FreshProgram("devices", "server", str(port)) as program:
         early = wait_until(connected)
         assert early is not None
         with early:
@@ -166,24 +164,17 @@ def test_signals_end_it_cleanly(server: DevicesServer, number: signal.Signals) -
 
 
 def test_the_end_of_its_input_does_not_end_it(server: DevicesServer) -> None:
-    assert server.process.stdin is not None
     server.enter("what", "", "exi")
-    server.process.stdin.close()
+    server.stdin.close()
     with server.subscriber("C1") as subscriber:
         assert subscriber.leave() == exits.OK
     assert server.line() == "Client C1 disconnected."
     assert server.interrupt(signal.SIGTERM) == exits.OK
 
 
-def test_exit_without_a_newline_is_exit_at_the_end_of_input() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "stafeta", "devices", "server", "0"],
-        input=b"nothing\nexit",
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (exits.OK, b"")
+def test_exit_without_a_newline_is_exit_at_the_end_of_input(stafeta: Stafeta) -> None:
+    done = stafeta("devices", "server", "0", stdin=b"nothing\nexit")
+    assert (done.returncode, done.stdout) == (exits.OK, "")
 
 
 def test_exit_can_be_typed_on_a_terminal() -> None:

@@ -139,9 +139,8 @@ def test_the_end_of_its_input_does_not_end_it(
     server: DevicesServer, publisher: Publisher, subscriber: Program
 ) -> None:
     settle(subscriber, publisher)
-    assert subscriber.process.stdin is not None
-    subscriber.process.stdin.write(b"subscribe a")  # and no newline
-    subscriber.process.stdin.close()
+    subscriber.stdin.write(b"subscribe a")  # and no newline
+    subscriber.stdin.close()
     assert subscriber.line() == "Subscribed to topic."
     publisher.publish("settled", Kind.STRING, b"still there")
     assert subscriber.line().endswith("still there")

@@ -5,27 +5,21 @@ import os
 import subprocess
 import sys
 import tomllib
+from contextlib import chdir
 from pathlib import Path
 
 from stafeta.cli import exits, serve
 from stafeta.config import Config
 from stafeta.config.options import FLAGS, OPTIONS
-from tests.waiting import PATIENCE
+from tests.fork_server import run_stafeta
 
 
 def stafeta(
     *arguments: str, cwd: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STAFETA_")}
-    return subprocess.run(
-        [sys.executable, "-m", "stafeta", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**inherited, **environment},
-        timeout=PATIENCE,
-        check=False,
-    )
+    with chdir(cwd or Path.cwd()):
+        return run_stafeta(*arguments, environment={**inherited, **environment})
 
 
 def test_it_prints_the_defaults_as_toml() -> None:

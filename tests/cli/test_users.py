@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from stafeta.cli.main import main
 from stafeta.security import Users
 from stafeta.security.passwords import verify
 from stafeta.security.users import hash_token
+from tests.fork_server import run_stafeta
 
 PASSWORD = "correct horse"
 
@@ -23,9 +23,7 @@ def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "stafeta", *words], input=typed, capture_output=True, text=True, check=False
-    )
+    return run_stafeta(*words, stdin=typed.encode())
 
 
 def test_a_user_is_added_with_a_password_from_standard_input(users: Path) -> None:

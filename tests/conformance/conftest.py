@@ -13,6 +13,7 @@ from tests.conformance.devices import PROBES
 from tests.conformance.dialects import Connect, Dialect, Stranger, new_name
 from tests.conformance.encrypted import USER, encrypt
 from tests.conformance.every import DOORS
+from tests.conformance.values import Way
 
 # Just what the tests do: they all have topics of their own below this, and devices those that they wait for.
 ALLOWED = tuple(Rule.read(f"publish,consume {filter_}") for filter_ in ("/conformance/#", f"{PROBES}+"))
@@ -24,20 +25,28 @@ _ENCRYPTED = ("test_delivery.py", "test_subscriptions.py")  # also without --soa
 
 
 _UNENCRYPTED = "test_bad_input.py"
+_VALUES = "test_values.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With encrypted doors, most of it only with --soak: of each test one dialect a door. Bytes that nobody would write
-    do not come as far as a dialect there: tests/doors/test_tls.py has them."""
+    do not come as far as a dialect there: tests/doors/test_tls.py has them. What doors make of a value has nothing to
+    do with users: there, one value of each dialect is enough without --soak."""
     items[:] = [item for item in items if item.path.name != _UNENCRYPTED or "[encrypted" not in item.name]
     tried: set[tuple[str, str]] = set()
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is None or callspec.params.get("one_broker") != "encrypted":
+        broker = callspec.params.get("one_broker") if callspec else None
+        users = broker == "users" and item.path.name == _VALUES
+        if callspec is None or not (users or broker == "encrypted"):
             continue
-        dialects = [one for one in callspec.params.values() if isinstance(one, Dialect)]
-        key = item.name.partition("[")[0], str(dialects[:1])
-        if item.path.name not in _ENCRYPTED or key in tried or len(dialects) != 1:
+        dialects = [
+            one.dialect if isinstance(one, Way) else one
+            for one in callspec.params.values()
+            if isinstance(one, Dialect | Way)
+        ]
+        key = f"{item.name.partition('[')[0]} {broker}", str(dialects[:1])
+        if key in tried or len(dialects) != 1 or not (users or item.path.name in _ENCRYPTED):
             item.add_marker("soak")
         tried.add(key)
 

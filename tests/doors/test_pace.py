@@ -87,7 +87,7 @@ def test_at_the_frames_door_it_is_read_more_slowly(caplog: pytest.LogCaptureFixt
         writer.close()
 
     with caplog.at_level(logging.WARNING):
-        work("frames", Limits(max_client_requests=1000), doing)
+        work("frames", Limits(max_client_requests=500), doing)  # which a busy machine exceeds as well
     assert SLOWED in caplog.text
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from stafeta.security import Token, User, Users
 from stafeta.security.passwords import hash_password
 from stafeta.security.users import hash_token, now
 from tests.brokers import BrokerProcess
+from tests.fork_server import run_stafeta
 from tests.guarded import Guarded, rules
 from tests.waiting import PATIENCE, wait_until
 
@@ -267,13 +266,7 @@ def test_nothing_of_a_topic_is_said_to_who_may_not(broker: GuardedDoors) -> None
 
 def test_stats_say_less_to_who_does_not_administer(broker: GuardedDoors) -> None:
     words = ["--broker", broker.process.address, "stats"]
-    done = subprocess.run(
-        [sys.executable, "-m", "stafeta", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-    )
+    done = run_stafeta(*words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "messages ever" in done.stdout
     assert "clients" not in done.stdout

@@ -4,14 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import (
-    content_type_conformance,
-    not_a_server_error,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from stafeta.doors.http.app import CHECKED, OPEN, STREAMS
 from stafeta.doors.http.openapi import document
@@ -19,7 +12,6 @@ from stafeta.doors.http.pages import ROUTES
 from tests.brokers import BrokerProcess
 from tests.doors.http.peers import Peer
 
-CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance)
 OPERATIONS = [
     (method, path)
     for path, methods in document()["paths"].items()
@@ -37,12 +29,22 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         with Peer((host, port)) as peer:
             peer.post("/api/subscriptions", {"client": "0", "filter": "0"})
             peer.publish("0", "a", "b")
-        yield schemathesis.openapi.from_url(f"http://{host}:{port}/api/openapi.json")
+        from schemathesis import openapi  # which takes a second, and not of every process that collects tests
+
+        yield openapi.from_url(f"http://{host}:{port}/api/openapi.json")
         assert "Traceback" not in broker.stderr
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_answers_are_as_the_document_says(schema: Any, method: str, path: str) -> None:
+    from schemathesis import checks
+
+    kinds = (
+        checks.not_a_server_error,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.status_code_conformance,
+    )
     operation = schema[path][method.upper()]
 
     @settings(
@@ -56,7 +58,7 @@ def test_answers_are_as_the_document_says(schema: Any, method: str, path: str) -
     @given(case=operation.as_strategy())
     def check(case: Any) -> None:
         # Where no Spark is at hand, 503 is what there is to say.
-        case.call_and_validate(checks=CHECKS[1:] if path == "/api/sql" else CHECKS)
+        case.call_and_validate(checks=kinds[1:] if path == "/api/sql" else kinds)
 
     check()
 
