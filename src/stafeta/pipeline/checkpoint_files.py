@@ -41,7 +41,11 @@ def _begun(folder: str) -> list[str]:
     from pyarrow import fs
 
     system, path = _place(folder)
-    found = system.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+    selector = fs.FileSelector(path, recursive=True, allow_not_found=True)
+    try:
+        found = system.get_file_info(selector)
+    except FileNotFoundError:  # somebody has made the folder between two looks of PyArrow's
+        found = system.get_file_info(selector)
     inside = (one.path.removeprefix(path).strip("/").split("/") for one in found)
     return sorted({parts[0] for parts in inside if "offsets" in parts[1:3]})
 

@@ -248,6 +248,12 @@ def test_topics_are_searched_and_paged(window: Window, peer: Peer) -> None:
 # --- subscriptions
 
 
+def unsubscribe(peer: Peer, client: str, filter_: str) -> None:
+    media = {"Content-Type": "application/json"}
+    answer = peer.ask("DELETE", "/api/subscriptions", None, media, client=client, filter=filter_)
+    assert answer.status == 200, answer
+
+
 def test_a_lag_rises_and_goes_to_zero_as_it_is_acknowledged(window: Window, peer: Peer, topic: str) -> None:
     peer.post("/api/subscriptions", {"client": "slow", "filter": topic})
     publish(peer, topic, "1", "2")
@@ -285,7 +291,7 @@ def test_a_subscription_is_found_among_more_than_are_shown(window: Window, peer:
     window.page.get_by_role("searchbox").fill("nobody has this name")
     window.see("No subscription has “nobody has this name”")
     for number in range(205):
-        peer.ask("DELETE", "/api/subscriptions", None, None, client=f"{client}-{number:03}", filter=topic)
+        unsubscribe(peer, f"{client}-{number:03}", topic)
 
 
 def test_a_cursor_is_moved_back_after_a_question(window: Window, peer: Peer, topic: str) -> None:
@@ -307,7 +313,7 @@ def test_a_cursor_is_moved_back_after_a_question(window: Window, peer: Peer, top
     window.page.get_by_role("dialog").get_by_role("button", name="Move").click()
     window.page.get_by_role("dialog").wait_for(state="hidden")
     assert lag(peer, "again") == 3
-    peer.ask("DELETE", "/api/subscriptions", None, None, client="again", filter=topic)
+    unsubscribe(peer, "again", topic)
 
 
 # --- jobs and alerts
