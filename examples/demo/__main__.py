@@ -7,7 +7,6 @@ it should.
 """
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Final
 
 from examples import story
 from examples.demo.board import Board
+from examples.demo.configuration import quick_pipeline
 from examples.demo.fleet import SENSORS, Fleet
 from examples.demo.listeners import Away, Listener
 from examples.demo.proof import prove
@@ -37,24 +37,6 @@ SECONDS: Final = 35.0
 _INTERRUPTIONS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TEMPERATURES: Final = "upb/+/temperature"
 _PATIENCE: Final = 180.0
-_RULES: Final = Path(__file__).with_name("alerts.toml")
-_CONFIG: Final = """\
-[lake]
-warehouse = {lake}
-
-[pipeline]
-grace = "10s"
-
-[archive]
-every = "2s"
-
-[rollup]
-sizes = ["5s"]
-delay = "2s"
-
-[alerts]
-rules = {rules}
-"""
 
 
 class Interrupted(BaseException):
@@ -109,9 +91,7 @@ def _play(folder: Path, closing: ExitStack, seconds: float | None) -> None:
     stage = Stage(folder)
     closing.callback(stage.close)
     config = folder / "demo.toml"
-    config.write_text(
-        _CONFIG.format(lake=json.dumps(str(folder / "lake")), rules=json.dumps(str(_RULES))), encoding="utf-8"
-    )
+    config.write_text(quick_pipeline(folder / "lake"), encoding="utf-8")
     say("A broker starts, with its log in a temporary folder.")
     broker = stage.broker("devices", "flight", "http")
     closing.callback(broker.close)

@@ -182,7 +182,12 @@ class Life:
         if self.random.random() < 0.06:
             await self.broker.close()
             self.broker = await Broker.open(self.settings.store(self.folder), tail=2000)
-            assert seen(self.broker) == self.world.points[-1]
+            now, then = seen(self.broker), self.world.points[-1]
+            assert now == then, {
+                name: (getattr(now, name), getattr(then, name))
+                for name in Seen._fields
+                if getattr(now, name) != getattr(then, name)
+            }
             return
         if self.random.random() < 0.2:
             point = self._begin()

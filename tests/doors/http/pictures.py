@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from examples.demo.configuration import quick_pipeline
 from examples.demo.fleet import SENSORS, reading
 from examples.demo.stage import Stage
 from stafeta.testing import Broker
@@ -44,24 +45,6 @@ PICTURES: Final = (  # name, page, what is waited for, size, colours
 )
 
 JOBS: Final = ("archive", "rollup", "alerts")
-RULES: Final = ROOT / "examples" / "demo" / "alerts.toml"
-CONFIG: Final = """\
-[lake]
-warehouse = {lake}
-
-[pipeline]
-grace = "10s"
-
-[archive]
-every = "2s"
-
-[rollup]
-sizes = ["5s"]
-delay = "2s"
-
-[alerts]
-rules = {rules}
-"""
 
 
 class Example:
@@ -181,7 +164,7 @@ def main() -> int:
         broker = closing.enter_context(Broker(folder / "data", *words, doors=doors))
         closing.enter_context(Example(broker))
         config = folder / "pipeline.toml"
-        config.write_text(CONFIG.format(lake=json.dumps(str(folder / "lake")), rules=json.dumps(str(RULES))))
+        config.write_text(quick_pipeline(folder / "lake"), encoding="utf-8")
         (folder / "programs").mkdir()
         stage = Stage(folder / "programs")
         closing.callback(stage.close)
