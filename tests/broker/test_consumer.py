@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from stafeta.broker import Broker, Limits
 from stafeta.broker.consumer import Consumer
+from stafeta.broker.topic import Topic
 from stafeta.errors import Lagging, NoSuchTopic
+from stafeta.message import Batch
 from stafeta.testing.memory import MemoryStore
 from tests.broker.batches import interleaved
 from tests.broker.stores import FailingMemory, FailingSqlite, run
@@ -366,5 +368,35 @@ def test_subscribing_again_leaves_nothing_out_of_what_is_on_its_way() -> None:
         consumer.subscribe("t/#", durable=False, last_of="t")
         await broker.commit()
         assert await received(consumer) == ["t=1", "t=2", "t=3"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("published", [15, 40])
+def test_what_is_collected_while_it_is_read_ends_a_follower(
+    tmp_path: Path, published: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for ever behind messages that it has never seen."""
+
+    async def work() -> None:
+        broker = await Broker.open(FailingSqlite(tmp_path), Limits(max_lag=10), tail=0)
+        follower = broker.consumer("f", unbounded_lag=True)
+        follower.subscribe("t", durable=False)
+        await publish(broker, *(f"t={number}" for number in range(published)))
+        read = broker.log.read
+
+        async def overtaken(topic: Topic, *how: int) -> list[Batch]:
+            await broker.collector.collect()
+            return await read(topic, *how)
+
+        monkeypatch.setattr(broker.log, "read", overtaken)
+        assert follower.take(1 << 20) is None, "they are not in memory"
+        with pytest.raises(
+            Lagging, match=f"Messages 1 to {published - 10} of 't' went before they were read"
+        ):
+            await follower.read(1 << 20)
+        with pytest.raises(Lagging):
+            follower.take(1 << 20)
+        await broker.close()
 
     run(work())

@@ -307,6 +307,9 @@ class Consumer:
                     continue
                 if self._sent.get(topic) != sent:
                     return []  # a subscription came or went meanwhile: begin again
+                gone = start < topic.first and (not batches or batches[0].base > start)
+                if gone and self.unbounded_lag and not self.durable:
+                    raise self._overtaken(topic, start)  # they were collected meanwhile
                 self._keep(topic, stop, batches)
         found = await self._in_portions(limit)
         if not found and self._unreported:
