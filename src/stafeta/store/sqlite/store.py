@@ -109,6 +109,7 @@ class SqliteStore:
             snapshot = loading.load()
             reading = self._connect(read_only=True)
             self._copier = self._connect(read_only=False)
+            self._copied = self._version()
         except BaseException:
             self._release()
             raise
@@ -196,6 +197,7 @@ class SqliteStore:
             with suppress(sqlite3.Error), self._copier_lock:
                 self._copier.execute(f"PRAGMA busy_timeout = {RESTART_WAIT}")
                 busy, *_ = self._copier.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+                self._copied = self._version()
                 self._copier.execute(f"PRAGMA busy_timeout = {BUSY_WAIT}")
                 self._wal_limit = size + WAL_LIMIT if busy else WAL_LIMIT
         elif self._durability == "fsync" and 0 < size - self._wal_size < WAL_SMALL:
@@ -210,8 +212,17 @@ class SqliteStore:
             self._copying.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _copy(self) -> None:
+        """Never begins where nothing was committed since the last time. Before 3.51.3 SQLite loses commits where a log
+        that is wholly copied is looked at for copying just as a commit begins it anew (its "WAL-reset bug"). After a
+        commit it is not wholly copied, and is not begun anew until it is."""
         with self._copier_lock:
-            self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if self._version() != self._copied:
+                self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._copied = self._version()
+
+    def _version(self) -> int:
+        """Differs from before where something was committed meanwhile."""
+        return int(self._copier.execute("PRAGMA data_version").fetchone()[0])
 
     async def sweep(self) -> bool:
         more = await self._on(self._write_thread, self._sweeper.sweep)
