@@ -5,11 +5,12 @@ from typing import NoReturn
 
 import pytest
 
-from stafeta.broker import Broker, Limits
+from stafeta.broker import Broker, Limits, staging
 from stafeta.broker.clock import TurnClock
 from stafeta.broker.portions import PORTION
 from stafeta.broker.staging import LABELS
 from stafeta.errors import LimitReached, NotStaged, StoreFull, TakenOver
+from stafeta.store.port import Group
 from tests.broker.stores import FailingMemory, FailingSqlite, run
 from tests.soundness import assert_sound
 
@@ -264,3 +265,51 @@ def test_what_could_not_be_forgotten_is_forgotten_later(times: Times) -> None:
         await broker.close()
 
     run(work())
+
+
+def test_transactions_that_nobody_commits_go_in_portions_the_longest_unchanged_first(
+    tmp_path: Path, times: Times, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stages under a million names makes nobody wait: neither now nor when they go."""
+    monkeypatch.setattr(staging, "PORTION", 3)
+    most = 0
+
+    def committed(group: Group) -> None:
+        nonlocal most
+        most = max(most, len(group.unstaged))
+
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        broker = await Broker.open(store)
+        times.now += 10 * 365 * 24 * HOUR  # for one message the clock is wrong
+        stage(broker, "ahead")
+        times.now -= 10 * 365 * 24 * HOUR
+        for counter in range(10):
+            stage(broker, "many", counter)
+        stage(broker, "open")
+        await broker.commit()
+        times.now += 20 * HOUR
+        stage(broker, "many", 4, "another")
+        stage(broker, "open")
+        await broker.close()
+        broker = await Broker.open(store := FailingSqlite(tmp_path))
+        commit = store.commit
+
+        async def counted(group: Group) -> None:
+            committed(group)
+            await commit(group)
+
+        monkeypatch.setattr(store, "commit", counted)
+        times.now += 5 * HOUR
+        await broker.collector.collect()
+        await broker.commit()
+        assert set(broker.staging._staged) == {("ahead", 0), ("many", 4), ("open", 0)}
+        assert 0 < most <= 3
+        times.now += 20 * HOUR
+        await broker.collector.collect()
+        await broker.commit()
+        assert set(broker.staging._staged) == {("ahead", 0)}
+        await broker.close()
+
+    run(work())
+    assert_sound(tmp_path)

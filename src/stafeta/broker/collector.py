@@ -66,10 +66,8 @@ class Collector:
         except BaseException:
             self.dirty |= looked_at
             raise
-        more = True
-        while more:
-            more = self._broker.staging.expire()
-            await asyncio.sleep(0)
+        while self._broker.staging.expire():
+            await asyncio.shield(self._broker.commit())
 
     async def _collect(self, topic: Topic) -> None:
         if not topic.exists or self.held:

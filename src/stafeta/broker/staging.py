@@ -17,6 +17,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from stafeta.broker.portions import PORTION
@@ -51,7 +52,7 @@ class Staging:
             tuple[int, str]
         ] = []  # the same as a heap, and some that are not to be forgotten then after all
         self._attempts: dict[str, int] = {}  # the last attempt that each producer has begun
-        self._staged: dict[tuple[str, int], list[StagedRecord]] = {}
+        self._staged: dict[tuple[str, int], list[StagedRecord]] = {}  # the longest unchanged first
         self._rows: defaultdict[tuple[str, int], Counter[tuple[str, str | None]]] = defaultdict(
             Counter
         )  # by part, topic
@@ -66,7 +67,7 @@ class Staging:
         self._attempts.update(snapshot.begun)
         self._last = snapshot.last_staged
         for record in snapshot.staged:
-            self._staged.setdefault((record.producer, record.counter), []).append(record)
+            self._last_of_all(record.producer, record.counter).append(record)
             for topic, rows in [*record.runs, (None, record.rows)]:
                 self._rows[record.producer, record.counter][record.part, topic] += rows
 
@@ -180,7 +181,13 @@ class Staging:
             self._broker.check_writable(topic)
             self._broker.check_longest(batch)
         self._check_attempt(producer, counter, attempt)
-        return None if self.is_done(producer, counter) else self._staged.setdefault((producer, counter), [])
+        return None if self.is_done(producer, counter) else self._last_of_all(producer, counter)
+
+    def _last_of_all(self, producer: str, counter: int) -> list[StagedRecord]:
+        """What is staged of a transaction, which goes to the end of all."""
+        key = producer, counter
+        staged = self._staged[key] = self._staged.pop(key, [])
+        return staged
 
     def _put_aside(
         self, staged: list[StagedRecord], producer: str, counter: int, part: str, topic: str, batch: Batch
@@ -309,8 +316,8 @@ class Staging:
         return self._broker.commit()
 
     def expire(self) -> bool:
-        """Drop the transactions that nobody has committed in time, and forget some of the producers whose time is over;
-        true where there are more of these."""
+        """Drop some of the transactions that nobody has committed in time, and forget some of the producers whose time
+        is over; true where there are more."""
         now = self._broker.now()
         limit = now - EXPIRY
         for _ in range(PORTION):
@@ -324,11 +331,16 @@ class Staging:
                 self._forget(producer)
             else:  # it may come again after all
                 self._forget_at(producer, attempt + EXPIRY + 1)
-        for key in [
-            key for key, staged in self._staged.items() if all(record.time < limit for record in staged)
-        ]:
-            self._drop(key)
-        return bool(self._due) and self._due[0][0] <= now
+        longest, dropped = list(islice(self._staged.items(), PORTION)), 0
+        for key, staged in longest:
+            if staged and staged[-1].time > now:  # the clock was ahead: others do not wait behind it
+                self._last_of_all(*key)
+            elif staged and staged[-1].time >= limit:
+                break
+            else:
+                self._drop(key)
+                dropped += 1
+        return dropped > 0 or (bool(self._due) and self._due[0][0] <= now)
 
     def _forget_at(self, producer: str, expires: int) -> None:
         self._expiring[producer] = expires
