@@ -17,9 +17,9 @@ from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.jobs.compact import compact
 from stafeta.pipeline.lake import Lake, compaction, files, merging, turns, unused
 from stafeta.pipeline.lake import lake as tables
-from stafeta.pipeline.lake.compaction import Merging, alike, today
+from stafeta.pipeline.lake.compaction import Merging, alike, small, today
 from stafeta.pipeline.lake.merging import DamagedFile, Source, merge
-from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.tables import LISTS, TABLES
 from tests.pipeline.lakes import arrow, message, offsets, parquet, run, settings, whole
 from tests.pipeline.queries import in_background
 
@@ -114,6 +114,49 @@ def test_compact_in_turn_with_an_archive_that_never_rests(
     assert saved.files < saved.files_before
     assert offsets(lake) == {"a": whole(1, 20), "b": whole(1, count)}
     assert lake.archived() == {"a": [(1, 21)], "b": [(1, count + 1)]}
+
+
+def test_a_long_list_of_files_is_parted_and_of_the_lists_before_none_is_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a day's files, in one list, each merge wrote all anew, and kept what it had read of all lists before."""
+    monkeypatch.setattr(tables, "after_commit", lambda table: None)
+    monkeypatch.setattr(compaction, "MOST", 5)
+    monkeypatch.setattr(compaction, "_LISTED", 4)
+    table = lake.table("messages")
+    with table.transaction() as changes:
+        changes.remove_properties(*LISTS)  # as of a table that was made before
+    names = []
+    for number in range(40):
+        names.append(f"{table.location()}/data/{number}.parquet")
+        with files.create(names[-1]) as sink:
+            pq.write_table(arrow(run("a", 1 + number, 2 + number)), sink, write_page_checksum=True)
+    no_session: Any = None
+    lake.archive_files(no_session, names, {"a": [(1, 41)]}, "tests", 1)
+    one = Merging(lake.table("messages"))
+    for group in small(one.files(), compaction.SIZE, today()):
+        assert len(group) == 5
+        assert one.merge(group)
+        snapshot = lake.table("messages").current_snapshot()
+        assert snapshot is not None
+        lists = snapshot.manifests(lake.table("messages").io)
+        assert set(one._lists) <= {found.manifest_path for found in lists}
+        assert max(found.existing_files_count or 0 for found in lists) <= 4
+        known = {
+            path: [entry.data_file.file_path for entry in entries] for path, entries in one._lists.items()
+        }
+        again = Merging(lake.table("messages"))
+        assert {file.file_path for file in again.files()} == {file.file_path for file in one.files()}
+        assert (
+            known.items()
+            <= {
+                path: [entry.data_file.file_path for entry in entries]
+                for path, entries in again._lists.items()
+            }.items()
+        )
+    assert lake.table("messages").properties.items() >= LISTS.items()
+    assert len(urls(lake)) == 8
+    assert offsets(lake) == {"a": whole(1, 40)}
 
 
 def test_turns_are_taken_by_one_at_a_time_and_given_up_with_a_sentence(

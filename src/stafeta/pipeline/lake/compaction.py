@@ -24,7 +24,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 from stafeta.pipeline.lake import files, unused
 from stafeta.pipeline.lake.merging import DamagedFile, Source, merge
-from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.lake.tables import LISTS, TABLES
 from stafeta.pipeline.lake.transactions import transaction
 from stafeta.pipeline.lake.turns import MERGE, turn, turn_if_free
 
@@ -33,6 +33,7 @@ FEW: Final = 16
 MOST: Final = 500  # files that are merged at once
 SMALL: Final = 0.75  # of the size that is wanted
 _SMALLEST: Final = 64 << 10  # bytes: what is smaller is of one size
+_LISTED: Final = 1000  # files in a list that is written anew
 _WHILE: Final = 5.0  # seconds that a writer merges before it goes on
 _looked: dict[str, int] = {}  # by table: how many files it had after the last look
 
@@ -87,6 +88,8 @@ class Merging:
             table.refresh()
             try:
                 with transaction(table) as changes:
+                    if not table.properties.items() >= LISTS.items():  # it was made before they counted
+                        changes.set_properties(LISTS)
                     change = _Replacing(Operation.OVERWRITE, changes, table.io)
                     change.lists = self._lists
                     with change:
@@ -103,14 +106,23 @@ class Merging:
             note.since, note.sequence = time.time(), table.last_sequence_number
         note.write()
         self.made.add(url)
+        self._forget_lists()
         return True
+
+    def _forget_lists(self) -> None:
+        """Of those that were written anew."""
+        snapshot = self._table.current_snapshot()
+        assert snapshot is not None
+        used = {one.manifest_path for one in snapshot.manifests(self._table.io)}
+        self._lists = {path: entries for path, entries in self._lists.items() if path in used}
 
     def _read(self, manifest: ManifestFile) -> list[ManifestEntry]:
         return manifest.fetch_manifest_entry(self._table.io, discard_deleted=True)
 
 
 class _Replacing(_OverwriteFiles):
-    """Reads no list of files that was read before, and writes only those anew that change."""
+    """Reads no list of files that was read or written before, and writes only those anew that change, as several short
+    ones: the next to be taken are in one of these."""
 
     lists: dict[str, list[ManifestEntry]]
 
@@ -120,11 +132,17 @@ class _Replacing(_OverwriteFiles):
             left = [entry for entry in entries if entry.data_file not in self._deleted_data_files]
             if len(left) == len(entries):
                 kept.append(manifest)
-            elif left:
+                continue
+            for first in range(0, len(left), _LISTED):
+                some = [
+                    self._copied(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
+                    for entry in left[first : first + _LISTED]
+                ]
                 with self.new_manifest_writer(self.spec(manifest.partition_spec_id)) as writer:
-                    for entry in left:
-                        writer.add_entry(self._copied(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id))
+                    for entry in some:
+                        writer.add_entry(entry)
                 kept.append(writer.to_manifest_file())
+                self.lists[kept[-1].manifest_path] = some
         return kept
 
     def _deleted_entries(self) -> list[ManifestEntry]:

@@ -11,11 +11,14 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table.sorting import SortOrder
 
+# Whoever takes files from a table writes the lists anew that have them: short ones, not all of a large one.
+LISTS: Final = {"commit.manifest.target-size-bytes": str(512 << 10)}
 # One who appends has to look first whether it is there already, and so retries himself.
 _SETTINGS: Final = {
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "50",
+    **LISTS,
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "write.metadata.metrics.column.payload": "none",
