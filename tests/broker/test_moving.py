@@ -199,7 +199,14 @@ def test_those_that_are_furthest_behind_come_first() -> None:
         by_age = await broker.lagging_lines(10, by_age=True)
         assert {line.client for line in by_age[:2]} == {"all", "one"}
         assert by_age[2].seconds == 0.0
-        assert [line.client for line in await broker.lagging_lines(10, wanted="b")] == ["all"]
+        for wanted, clients in (
+            ("a", {"one", "all"}),
+            ("b", {"all"}),
+            ("#", {"all"}),
+            ("new", {"all"}),
+            ("z", {"all", "none"}),
+        ):
+            assert {line.client for line in await broker.lagging_lines(10, wanted=wanted)} == clients
         await broker.close()
 
     run(work())

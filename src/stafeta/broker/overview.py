@@ -147,7 +147,11 @@ async def lagging(
 ) -> list[SubscriptionLine]:
     """The subscriptions that are furthest behind: by messages, or by the age of the oldest. Where many are, ages are
     looked up for those with the most messages."""
-    known = [one for name, filters in broker.clients.items() if shown(name) for one in filters.values()]
+    topic = broker.topics.get(wanted)
+    everyone = (one for filters in broker.clients.values() for one in filters.values())
+    known = [
+        one for one in (everyone if topic is None else broker.subscribers_of(topic)) if shown(one.client)
+    ]
     found = [
         (_behind_on(one, one.cursors) if len(one.cursors) <= FEW else await _behind(one), one)
         async for one in in_portions(known)
