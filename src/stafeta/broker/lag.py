@@ -80,7 +80,7 @@ class LagSampler:
         self._background: asyncio.Task[None] | None = None
         self._asked = 0.0
         self._passes = 0
-        self._times: dict[Head, int] = {}  # when the messages were published
+        self.times: dict[Head, int] = {}  # when the messages were published
         self._unmoved: set[Head] = set()  # those of the last pass that were not looked up
 
     async def lag(self) -> Lag:
@@ -118,11 +118,11 @@ class LagSampler:
         return self._pass
 
     async def _make(self) -> Lag:
-        sample = _Sample(self._broker.now(), self._times)
+        sample = _Sample(self._broker.now(), self.times)
         await _in_turns(self._look(sample))
         await self._look_up(sample)
         await _in_turns(sample.settle())
-        self._times, self._unmoved = sample.times, sample.unmoved
+        self.times, self._unmoved = sample.times, sample.unmoved
         self._last = sample.result(self._loop.time())
         return self._last
 
@@ -164,10 +164,10 @@ class LagSampler:
             chain([h for h in heads if h in slow], [h for h in heads if h not in slow]), LOOKS
         ):
             sample.work += LOOK_COST
-            sample.times[topic, offset] = await self._time(topic, offset, sample.now)
+            sample.times[topic, offset] = await self.time_of(topic, offset, sample.now)
             await asyncio.sleep(0)
 
-    async def _time(self, topic: Topic, offset: int, now: int) -> int:
+    async def time_of(self, topic: Topic, offset: int, now: int) -> int:
         """When a message was published. It is not taken into memory for that, as one is that somebody reads."""
         tail = topic.tail
         try:
