@@ -26,7 +26,7 @@ from tests.soundness import assert_sound
 from tests.waiting import PATIENCE
 
 FEW = 15  # moments at which somebody is killed
-MANY = pytest.param(300, marks=pytest.mark.soak)
+MANY = pytest.param(100, marks=pytest.mark.soak)
 
 
 def command(before: int, after: int, *words: object) -> "CompletedProcess[str]":
