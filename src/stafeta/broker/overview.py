@@ -151,10 +151,10 @@ async def lagging(
     """The subscriptions that are furthest behind: by messages, or by the age of the oldest. Where many are, ages are
     looked up for those with the most messages, and not for all of them at once: others have 0 seconds meanwhile."""
     topic = broker.topics.get(wanted)
-    everyone = (one for filters in broker.clients.values() for one in filters.values())
-    known = [
-        one for one in (everyone if topic is None else broker.subscribers_of(topic)) if shown(one.client)
-    ]
+    if topic is None:
+        known = [one for name, filters in broker.clients.items() if shown(name) for one in filters.values()]
+    else:
+        known = [one for one in broker.subscribers_of(topic) if shown(one.client)]
     found = [
         (_behind_on(one, one.cursors) if len(one.cursors) <= FEW else await _behind(one), one)
         async for one in in_portions(known)
@@ -207,9 +207,14 @@ def _behind_on(subscription: Subscription, topics: Iterable[Topic]) -> int:
         return 0
     total = 0
     for topic in topics:
-        if (cursor := subscription.cursors.get(topic)) is not None:
-            done = sum([stop - max(start, topic.first) for start, stop in cursor.above if stop > topic.first])
-            total += max(topic.visible - max(cursor.floor, topic.first) - done, 0)
+        cursor = subscription.cursors.get(topic)
+        if cursor is None or cursor.floor >= topic.visible:
+            continue
+        first = topic.first
+        behind = topic.visible - max(cursor.floor, first)
+        if cursor.gaps:
+            behind -= sum([stop - max(start, first) for start, stop in cursor.above if stop > first])
+        total += max(behind, 0)
     return total
 
 
