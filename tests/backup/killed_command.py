@@ -11,7 +11,9 @@ import sys
 from types import FrameType
 from typing import Any
 
-from stafeta.backup import destination, points, taking
+from stafeta.backup import destination as destinations
+from stafeta.backup import points, taking
+from stafeta.backup.destination import Destination
 from stafeta.cli.main import main
 from stafeta.store.sqlite import copying, rebuilding
 
@@ -36,14 +38,14 @@ class Lines:
                 os.kill(os.getpid(), signal.SIGKILL)
         return self.line
 
-    def save(self, to: destination.Destination, folder: str, one: points.Point | points.Note) -> None:
-        _save(to, folder, one)
+    def save(self, destination: Destination, folder: str, one: points.Point | points.Note) -> None:
+        _save(destination, folder, one)
         self._written |= folder == points.POINTS
 
 
 if __name__ == "__main__":
     taking.PACK = PACK
-    taking.__dict__["CHUNK"] = destination.__dict__["CHUNK"] = CHUNK
+    taking.__dict__["CHUNK"] = destinations.__dict__["CHUNK"] = CHUNK
     lines = Lines(int(sys.argv[1]), int(sys.argv[2]))
     _save, points.save = points.save, lines.save
     sys.settrace(lines.call)
