@@ -218,13 +218,22 @@ def test_every_alert_is_explained() -> None:
     assert re.findall(r"^\| `(Stafeta\w+)` ", page, re.MULTILINE) == alerts
 
 
-def test_prometheus_accepts_configuration_and_rules() -> None:
+def test_prometheus_accepts_configuration_rules_and_what_the_dashboard_asks(tmp_path: Path) -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not installed here; on Debian it is in the package prometheus")
     folder = DEPLOY / "prometheus"
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    rules = [
+        {"record": f"asked:{number}", "expr": re.sub(r"\$\w+", "5m", expression)}
+        for number, expression in enumerate(asked)
+    ]
+    queries = tmp_path / "queries.yml"
+    queries.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")
     for words in (
         ["check", "config", str(folder / "prometheus.yml")],
         ["test", "rules", str(folder / "stafeta.rules.test.yml")],
+        ["check", "rules", str(queries)],
     ):
         done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -193,7 +193,7 @@ class ColumnBatch(Batch):
         """The latest of the messages' times."""
         value = self.block.columns[TIME]
         if isinstance(value, pa.Array):
-            return int(pc.max(self.array(TIME).cast(pa.int64())).as_py())
+            return int(pc.max(self.array(TIME).view(pa.int64())).as_py())
         return int(value)
 
     @property
@@ -236,7 +236,7 @@ class ColumnBatch(Batch):
             return [value] * self.count
         value = value.slice(self.row, self.count)
         if index == TIME:
-            value = value.cast(pa.int64())
+            value = value.view(pa.int64())  # a cast takes five times as long
         values: list[object] = value.to_pylist()
         return values
 

@@ -1,5 +1,6 @@
 """A store that lives, and is backed up meanwhile: what each point has to hold, and whether it does."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,22 @@ class Dying(Destination):
     def remove(self, name: str) -> None:
         self._step()
         super().remove(name)
+
+
+class Interrupting(Destination):
+    """Calls something before the first file of messages is written."""
+
+    def __init__(
+        self, filesystem: fs.FileSystem, path: Path, interrupt: Callable[[], None] | None = None
+    ) -> None:
+        super().__init__(filesystem, str(path))
+        self._interrupt = interrupt
+
+    def write(self, name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("files/") and self._interrupt is not None:
+            self._interrupt()
+            self._interrupt = None
+        return super().write(name, *rest, **more)
 
 
 Expected = dict[int, list[int]]  # by topic, the offsets of the messages that it holds
@@ -127,7 +144,6 @@ class Life:
     def back_up_killed(self, steps: int) -> None:
         """One that is killed while it works; it may have come to its end before."""
         self.destination.steps = steps
-        before = set(self.expected)
         with suppress(Killed):
             taking.take(self.folder, self.destination, keep=2)
         self.destination.steps, self.destination.dead = -1, False
@@ -135,7 +151,11 @@ class Life:
             note = points.read(self.destination, points.Note, points.NOTES, name)
             note.beat = 0  # this process lives
             points.save(self.destination, points.NOTES, note)
-        for name in set(points.names(self.destination)) - before:
+        self.look_for_points()
+
+    def look_for_points(self) -> None:
+        """What somebody else has made of what is held now, and removed."""
+        for name in set(points.names(self.destination)) - set(self.expected):
             self.expected[name] = {id_: list(held) for id_, held in self.held.items()}
         self._forget_removed()
 
@@ -145,11 +165,13 @@ class Life:
         self.expected = {name: self.expected[name] for name in left}
 
     async def check_points(self) -> None:
-        """Every point that is there can be restored, and has what was there when it was made."""
+        """Every point that is there can be restored, and has what was there when it was made. Each is restored once."""
         for name, expected in self.expected.items():
             point = points.find(self.destination, name)
             assert restoring.verify(self.destination, point) == []
             folder = self._restored / f"restored-{name}"
+            if folder.exists():
+                continue
             resumed = restoring.restore(self.destination, point, folder)
             assert_sound(folder)
             await self._check(folder, expected, resumed.offset)

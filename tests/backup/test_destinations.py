@@ -104,6 +104,20 @@ def test_a_destination_that_is_full_keeps_what_it_had(life: Life, tmp_path: Path
     assert len(points.names(destination)) == 2
 
 
+def test_what_killed_backups_have_left_unfinished_goes(life: Life, tmp_path: Path) -> None:
+    life.back_up()
+    left = [
+        tmp_path / "backups" / folder / "20000101T000000.json.partial"
+        for folder in ("files", "points", "running")
+    ]
+    for path in left:
+        path.write_bytes(b"{")
+    assert len(points.names(life.destination)) == 1
+    life.back_up()
+    assert not [path for path in left if path.exists()]
+    assert len(points.names(life.destination)) == 2
+
+
 def test_one_backup_at_a_time(life: Life) -> None:
     life.back_up()
     with (

@@ -3,7 +3,6 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from stafeta.message import RowBatch
 from stafeta.store.port import Append, Group
 from stafeta.store.sqlite import SqliteStore, copying, store
 from stafeta.store.sqlite.rebuilding import Resumed, resumed_at
-from tests.backup.lives import Life
+from tests.backup.lives import Interrupting, Life
 from tests.broker.stores import FailingSqlite, run
 from tests.soundness import assert_sound
 from tests.store.test_store import topic
@@ -165,20 +164,6 @@ def test_what_was_staged_can_be_committed(tmp_path: Path) -> None:
 # --- beside a broker
 
 
-class Interrupting(Destination):
-    """Calls something before the first file of messages is written."""
-
-    def __init__(self, path: Path, interrupt: Callable[[], None]) -> None:
-        super().__init__(fs.LocalFileSystem(), str(path))
-        self._interrupt: Callable[[], None] | None = interrupt
-
-    def write(self, name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("files/") and self._interrupt is not None:
-            self._interrupt()
-            self._interrupt = None
-        return super().write(name, *rest, **more)
-
-
 def test_a_broker_may_be_killed_and_started_while_it_is_backed_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +178,7 @@ def test_a_broker_may_be_killed_and_started_while_it_is_backed_up(
         run(life.open())
         run(life.append([1, 2, 3]))
 
-    destination = Interrupting(tmp_path / "backups", interrupt)
+    destination = Interrupting(fs.LocalFileSystem(), tmp_path / "backups", interrupt)
     made = taking.take(life.folder, destination)
     life.expected[made.point.name] = {id_: list(held) for id_, held in life.held.items()}
     life.store.crash()

@@ -40,6 +40,7 @@ BATCH = RowBatch("a/t", 0, [(0, 0, "", "", 3, None, b"x")])
 REFUSED: dict[str, Doing] = {
     "check_sees_all": lambda v, s: v.check_sees_all(),
     "check_may_query": lambda v, s: v.check_may_query(),
+    "record_query": lambda v, s: v.record_query("SELECT 1"),
     "publish": lambda v, s: v.publish("a/t", b"x"),
     "publish_once": lambda v, s: v.publish_once("a/t", b"x", "p", 1),
     "publish_sequence": lambda v, s: v.publish_sequence("a/t", [b"x"], "p", 1),

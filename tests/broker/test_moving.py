@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stafeta.broker import Broker, Retention, Subscription
+from stafeta.broker import Broker, Retention, Subscription, overview
 from stafeta.errors import InvalidName, InvalidRequest, NoSuchOffset, NoSuchTopic, NotSubscribed, StoreFull
 from stafeta.store.sqlite import SqliteStore
 from stafeta.testing.memory import MemoryStore
@@ -199,7 +199,33 @@ def test_those_that_are_furthest_behind_come_first() -> None:
         by_age = await broker.lagging_lines(10, by_age=True)
         assert {line.client for line in by_age[:2]} == {"all", "one"}
         assert by_age[2].seconds == 0.0
-        assert [line.client for line in await broker.lagging_lines(10, wanted="b")] == ["all"]
+        for wanted, clients in (
+            ("a", {"one", "all"}),
+            ("b", {"all"}),
+            ("#", {"all"}),
+            ("new", {"all"}),
+            ("z", {"all", "none"}),
+        ):
+            assert {line.client for line in await broker.lagging_lines(10, wanted=wanted)} == clients
+        await broker.close()
+
+    run(work())
+
+
+def test_a_list_reads_few_messages_and_the_next_one_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are behind, nobody waits for long; and in the end all their ages are told."""
+    monkeypatch.setattr(overview, "READS", 2)
+
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        for number in range(5):
+            broker.subscribe(f"c{number}", f"t/{number}")
+            broker.publish(f"t/{number}", b"x")
+        await broker.commit()
+        for dated in (2, 4, 5, 5):
+            lines = await broker.lagging_lines(10, by_age=True)
+            assert [line.behind for line in lines] == [1] * 5
+            assert sum(line.seconds > 0 for line in lines) == dated
         await broker.close()
 
     run(work())

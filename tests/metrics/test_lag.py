@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from time import thread_time
 
 import pytest
 
@@ -187,5 +188,25 @@ def test_a_store_that_cannot_be_read_does_not_end_the_looking(tmp_path: Path) ->
         await broker.close()
         await asyncio.wait([task])
         assert task.cancelled() or task.result().messages == 1
+
+    run(work())
+
+
+def test_passes_in_the_background_take_a_small_share_of_a_processor() -> None:
+    async def work() -> None:
+        broker = await Broker.open(MemoryStore())
+        for number in range(3000):
+            broker.subscribe(f"c{number}", f"t/{number % 30}")
+        await broker.commit()
+        before = thread_time()
+        await broker.lag()
+        sampler = broker.lag_sampler
+        assert 0 < sampler.cost <= thread_time() - before
+        assert sampler.pause >= lag.INTERVAL
+        sampler.cost = 0.5  # of a slow machine
+        assert sampler.pause == 0.5 / lag.SHARE
+        sampler.cost = 100.0
+        assert sampler.pause == lag.LONGEST
+        await broker.close()
 
     run(work())

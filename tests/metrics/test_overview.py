@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stafeta.broker import Broker
+from stafeta.broker import Broker, lag
 from stafeta.broker.lag import Slow
 from stafeta.metrics import Overview, overview
 from stafeta.metrics.overview import RATES, STALLED, _Trend
@@ -16,6 +16,7 @@ from stafeta.testing.memory import MemoryStore
 from tests.broker.stores import run
 from tests.broker.test_consumer import publish
 from tests.metrics.test_scrape import Door
+from tests.waiting import PATIENCE
 
 
 @asynccontextmanager
@@ -122,3 +123,20 @@ def test_one_whose_oldest_message_stays_the_same_is_stalled() -> None:
     assert trend.since == 12.0
     trend.add(13.0, 1013.0, Slow("c", "t", 4, None))  # it is not known yet
     assert (trend.since, trend.seconds[-1]) == (13.0, None)
+
+
+def test_one_is_stalled_also_where_so_many_are_behind_that_they_are_seldom_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lag, "LITTLE", -1)
+    monkeypatch.setattr(overview, "STALLED", 1.2)  # within which there is one look
+
+    async def work() -> None:
+        async with opened(monkeypatch) as (broker, found):
+            broker.subscribe("c", "t")
+            await publish(broker, "t=1")
+            async with asyncio.timeout(PATIENCE):
+                while not [one for one in (await sample(found))["lag"]["slowest"] if one["stalled"]]:
+                    pass
+
+    run(work())

@@ -147,10 +147,10 @@ class Destination:
         with self._explained(f"{name} cannot be removed"), suppress(FileNotFoundError):
             self._fs.delete_file(f"{self._path}/{name}")
 
-    def remove_partial(self, folder: str) -> None:
-        """What killed backups of this machine have left unfinished."""
+    def remove_partial(self, folder: str, running: str) -> None:
+        """What killed backups of this machine have left unfinished; not what the running one, of that name, writes."""
         for name in self.sizes(folder):
-            if name.endswith(PARTIAL):
+            if name.endswith(PARTIAL) and not name.startswith(running):
                 self.remove(f"{folder}/{name}")
 
 

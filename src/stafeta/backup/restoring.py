@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from stafeta.backup.destination import Destination, StoredFile, Throttle
 from stafeta.backup.points import Point
-from stafeta.errors import BackupError, StoreError
+from stafeta.errors import BackupError, StoreError, StoreFull
 from stafeta.store.sqlite import segments
 from stafeta.store.sqlite.copying import BlockRow
 from stafeta.store.sqlite.folder import DATABASE, RESTORING, lock, sync_folder, translating_errors
@@ -26,6 +26,11 @@ def restore(
     try:
         with translating_errors(folder):
             return _restored(destination, point, folder, Throttle(0, advance))
+    except StoreFull:
+        raise StoreFull(
+            f"No room is left for the data folder {folder}, to which a backup of {point.size:,} bytes is restored; no "
+            "broker starts on it. Free some space, and restore it again, to this folder or another."
+        ) from None
     finally:
         os.close(held)
 

@@ -16,7 +16,7 @@ from stafeta import __version__
 from stafeta.backup import points
 from stafeta.backup.destination import CHUNK, Destination, StoredFile, Throttle
 from stafeta.backup.lease import Lease
-from stafeta.backup.points import FILES, POINTS, Pack, Point, Segment
+from stafeta.backup.points import FILES, NOTES, POINTS, Pack, Point, Segment
 from stafeta.backup.pruning import keep_last
 from stafeta.broker.runs import Runs
 from stafeta.errors import BackupError, DataLoss
@@ -81,7 +81,8 @@ class _Backup:
         self._segments: dict[tuple[int, int, int], StoredFile] = {}
 
     def make(self) -> Made:
-        self._destination.remove_partial(FILES)
+        for place in (FILES, POINTS, NOTES):
+            self._destination.remove_partial(place, self._name)
         head = self._reader.head()
         self._look_around(head)
         self._copy_blocks(head)

@@ -224,6 +224,8 @@ class Broker:
 
     def check_may_query(self) -> None: ...
 
+    def record_query(self, statement: str) -> None: ...
+
     def may_publish(self, name: str) -> bool:
         return True
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
 
 
+SHOWN = 1000  # characters of a statement that are noted
 _NOT_SAID = (USERS_PREFIX, COUNTER_PREFIX + USERS_PREFIX)  # which only the broker puts before names
 
 
@@ -154,6 +155,13 @@ class Checked:
             raise self._refused(self._permissions, ADMINISTER, BROKER)
         if not self.may_query():
             raise self._refused(self._permissions, READ, "#")
+
+    def record_query(self, statement: str) -> None:
+        """Notes in the log of who did what that a pipeline's Spark is asked this, by somebody who may."""
+        self.check_may_query()
+        if len(statement) > SHOWN:
+            statement = f"{statement[:SHOWN]}… ({len(statement):,} characters)"
+        self._broker.security.observer("sql", **self._who(), what=statement)
 
     def check_alive(self) -> None:
         """Raises `NotAuthenticated` where the principal would not be let in any more."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from heapq import nlargest
 from itertools import accumulate, chain, islice
 from operator import attrgetter
+from time import thread_time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from stafeta.broker import portions
@@ -30,6 +31,8 @@ LOOK_COST: Final = 20  # cursors that a look into the log counts for
 SMALLER: Final = 4  # times, than other portions: nobody waits for this
 INTERVAL: Final = 5.0  # seconds between two passes in the background
 PACE: Final = 10_000  # cursors for each of which there is a second more between them
+SHARE: Final = 0.02  # of a processor that they take at most, on a machine on which they take long
+LONGEST: Final = 60.0  # seconds between two, all the same
 INTEREST: Final = 60.0  # seconds for which they go on after somebody has asked
 WAIT: Final = 0.05  # seconds for a pass that is little work; with other work on the loop it may take longer
 LOOKS: Final = 1000  # into the log, for one pass
@@ -79,8 +82,9 @@ class LagSampler:
         self._pass: asyncio.Task[Lag] | None = None
         self._background: asyncio.Task[None] | None = None
         self._asked = 0.0
+        self.cost = 0.0  # seconds of the processor that the last pass took
         self._passes = 0
-        self._times: dict[Head, int] = {}  # when the messages were published
+        self.times: dict[Head, int] = {}  # when the messages were published
         self._unmoved: set[Head] = set()  # those of the last pass that were not looked up
 
     async def lag(self) -> Lag:
@@ -107,9 +111,15 @@ class LagSampler:
         try:
             while self._loop.time() - self._asked < INTEREST:
                 await asyncio.wait([self._shared_pass()])
-                await asyncio.sleep(INTERVAL + (self._last.work / PACE if self._last is not None else 0))
+                await asyncio.sleep(self.pause)
         finally:
             self._background = None
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next pass in the background."""
+        work = 0 if self._last is None else self._last.work
+        return max(INTERVAL + work / PACE, min(self.cost / SHARE, LONGEST))
 
     def _shared_pass(self) -> "asyncio.Task[Lag]":
         """Whoever asks while one is made gets its result."""
@@ -118,11 +128,13 @@ class LagSampler:
         return self._pass
 
     async def _make(self) -> Lag:
-        sample = _Sample(self._broker.now(), self._times)
-        await _in_turns(self._look(sample))
+        sample = _Sample(self._broker.now(), self.times)
+        took = await _in_turns(self._look(sample))
+        cursors = sample.work
         await self._look_up(sample)
-        await _in_turns(sample.settle())
-        self._times, self._unmoved = sample.times, sample.unmoved
+        took += await _in_turns(sample.settle())
+        self.cost = took * sample.work / max(cursors, 1)
+        self.times, self._unmoved = sample.times, sample.unmoved
         self._last = sample.result(self._loop.time())
         return self._last
 
@@ -164,10 +176,10 @@ class LagSampler:
             chain([h for h in heads if h in slow], [h for h in heads if h not in slow]), LOOKS
         ):
             sample.work += LOOK_COST
-            sample.times[topic, offset] = await self._time(topic, offset, sample.now)
+            sample.times[topic, offset] = await self.time_of(topic, offset, sample.now)
             await asyncio.sleep(0)
 
-    async def _time(self, topic: Topic, offset: int, now: int) -> int:
+    async def time_of(self, topic: Topic, offset: int, now: int) -> int:
         """When a message was published. It is not taken into memory for that, as one is that somebody reads."""
         tail = topic.tail
         try:
@@ -182,11 +194,17 @@ class LagSampler:
         return time if isinstance(time, int) else now
 
 
-async def _in_turns(steps: Iterator[None]) -> None:
-    """A portion of them in each turn of the loop."""
+async def _in_turns(steps: Iterator[None]) -> float:
+    """A portion of them in each turn of the loop. Returns the seconds of the processor that they took."""
     end = object()
     portion = portions.PORTION // SMALLER
-    while next(islice(steps, portion - 1, portion), end) is not end:  # noqa: ASYNC110 - nobody has to be waited for
+    took = 0.0
+    while True:
+        began = thread_time()
+        last = next(islice(steps, portion - 1, portion), end)
+        took += thread_time() - began
+        if last is end:
+            return took
         await asyncio.sleep(0)
 
 

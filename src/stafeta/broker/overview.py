@@ -1,8 +1,10 @@
 """What the broker has to do, and who waits for what: for people who look after it."""
 
 import asyncio
+import math
 import time
 from bisect import bisect_right
+from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from heapq import nlargest
@@ -14,15 +16,16 @@ from stafeta.broker.counts import Counts
 from stafeta.broker.lag import Head
 from stafeta.broker.portions import PORTION, in_portions
 from stafeta.broker.topic import Subscription, Topic
-from stafeta.errors import StoreDamaged
-from stafeta.message import TIME
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
     from stafeta.histogram import Histogram
     from stafeta.store.port import Store
 
-LOOKS = 5000  # into the log, for one list
+LOOKS = 5000  # messages whose ages one list tells
+READS = (
+    1000  # of them that are read from the log for a list of who is furthest behind; the next one reads others
+)
 MOST_KNOWN = 4 * LOOKS
 FEW = 10  # cursors that are looked at in one step
 
@@ -146,15 +149,19 @@ async def lagging(
     search: str = "",
 ) -> list[SubscriptionLine]:
     """The subscriptions that are furthest behind: by messages, or by the age of the oldest. Where many are, ages are
-    looked up for those with the most messages."""
-    known = [one for name, filters in broker.clients.items() if shown(name) for one in filters.values()]
+    looked up for those with the most messages, and not for all of them at once: others have 0 seconds meanwhile."""
+    topic = broker.topics.get(wanted)
+    if topic is None:
+        known = [one for name, filters in broker.clients.items() if shown(name) for one in filters.values()]
+    else:
+        known = [one for one in broker.subscribers_of(topic) if shown(one.client)]
     found = [
         (_behind_on(one, one.cursors) if len(one.cursors) <= FEW else await _behind(one), one)
         async for one in in_portions(known)
         if _is_wanted(one, wanted, search)
     ]
     top = nlargest(max(limit, LOOKS) if by_age else limit, found, key=itemgetter(0))
-    ages, lines = Ages(broker, broker.known_times), []
+    ages, lines = Ages(broker, ChainMap(broker.known_times, broker.lag_sampler.times), READS), []
     for behind, one in top:
         seconds = await ages.of(one) if behind and ages.looks < LOOKS else 0.0
         lines.append((seconds, behind, one))
@@ -200,19 +207,28 @@ def _behind_on(subscription: Subscription, topics: Iterable[Topic]) -> int:
         return 0
     total = 0
     for topic in topics:
-        if (cursor := subscription.cursors.get(topic)) is not None:
-            done = sum([stop - max(start, topic.first) for start, stop in cursor.above if stop > topic.first])
-            total += max(topic.visible - max(cursor.floor, topic.first) - done, 0)
+        cursor = subscription.cursors.get(topic)
+        if cursor is None or cursor.floor >= topic.visible:
+            continue
+        first = topic.first
+        behind = topic.visible - max(cursor.floor, first)
+        if cursor.gaps:
+            behind -= sum([stop - max(start, first) for start, stop in cursor.above if stop > first])
+        total += max(behind, 0)
     return total
 
 
 class Ages:
-    """How old messages are, which have to be looked up in the log for that, each once. `known` is what the last lists
-    have looked up: those that stand still are the slow ones, and are asked for again and again."""
+    """How old messages are, which have to be looked up in the log for that, each once. `known` is what others have
+    looked up: those that stand still are the slow ones, and are asked for again and again. No more than `most` are read
+    from the log."""
 
-    def __init__(self, broker: "Broker", known: Mapping[Head, int] | None = None) -> None:
+    def __init__(
+        self, broker: "Broker", known: Mapping[Head, int] | None = None, most: float = math.inf
+    ) -> None:
         self._broker = broker
         self._known = known or {}
+        self._left = most
         self._times: dict[Head, int] = {}
         self._now = broker.now()
 
@@ -242,15 +258,10 @@ class Ages:
         if time is None:
             time = self._known.get(head)
             if time is None:
-                time = await self._look(topic, offset)
+                if self._left < 1:
+                    return self._now  # it is not known yet
+                self._left -= 1
+                time = await self._broker.lag_sampler.time_of(topic, offset, self._now)
                 await asyncio.sleep(0)
             self._times[head] = time
         return time
-
-    async def _look(self, topic: Topic, offset: int) -> int:
-        try:
-            batches = await self._broker.read(topic, offset, 1, offset + 1)
-        except StoreDamaged:
-            return self._now
-        time = batches[0].column(TIME)[0] if batches else None
-        return time if isinstance(time, int) else self._now

@@ -193,7 +193,8 @@ class Overview:
                 "messages": lag.messages,
                 "seconds": round(lag.most_seconds, 1),
                 "unknown": lag.unknown,
-                "slowest": self._slowest(lag.slowest, now / 1_000_000),
+                # With many subscriptions it was looked at some seconds ago.
+                "slowest": self._slowest(lag.slowest, now / 1_000_000 - (self._loop.time() - lag.made)),
             },
             "doors": [
                 {
@@ -226,6 +227,7 @@ class Overview:
         return self._usage[1]
 
     def _slowest(self, slowest: "Sequence[Slow]", wall: float) -> list[dict[str, Any]]:
+        """`wall` is when they were looked at."""
         now = self._loop.time()
         found = []
         for slow in slowest:

@@ -20,7 +20,7 @@ from stafeta.security.passwords import hash_password
 from stafeta.security.rules import Rule
 from stafeta.security.users import save
 from tests.brokers import BrokerProcess
-from tests.doors.http.peers import Peer, messages_of
+from tests.doors.http.peers import Peer, messages_of, topic_path
 from tests.doors.http.windows import CHROMIUM, Window, browsing
 from tests.waiting import wait_until
 
@@ -225,6 +225,46 @@ def test_rollups_are_drawn_beside_the_values(window: Window, peer: Peer, topic: 
     assert window.page.get_by_label("Size of the windows").inner_text() == "1m"
 
 
+def test_how_long_messages_are_kept_is_changed_by_keyboard(window: Window, peer: Peer, topic: str) -> None:
+    page, keyboard = window.page, window.page.keyboard
+
+    def keep() -> dict[str, object]:
+        found: dict[str, object] = peer.get(topic_path(topic))["keep"]
+        return found
+
+    publish(peer, topic, "1", "2", "3")
+    window.open(f"topics/{topic.replace('/', '%2F')}")
+    window.see("1 d")
+    change = page.get_by_role("button", name="Change how long messages are kept")
+    change.press("Enter")
+    window.see("as the configuration says (page/#: 1 d)")
+    assert page.get_by_role("spinbutton", name="Age").input_value() == "1"
+    page.get_by_role("spinbutton", name="Age").fill("36")
+    page.get_by_label("Age, unit").select_option("hours")
+    page.get_by_role("spinbutton", name="Count").fill("2")
+    keyboard.press("Enter")
+    window.see(f"{topic} keeps 1 d 12 h, 2 messages.")
+    assert keep() == {"seconds": 129600, "bytes": None, "messages": 2, "rule": None, "own": True}
+    window.see("kept for, as set here")
+    wait_until(lambda: change.evaluate("found => found === document.activeElement"))
+    keyboard.press("Enter")
+    assert page.get_by_role("spinbutton", name="Age").input_value() == "36"
+    for limit in ("Age", "Count"):
+        page.get_by_role("spinbutton", name=limit).fill("")
+    keyboard.press("Enter")
+    window.see("Name at least one limit")
+    page.get_by_role("spinbutton", name="Size").fill("1.5")
+    page.get_by_label("Size, unit").select_option("KB")
+    keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    assert keep()["messages"] == 2, "nothing was changed"
+    change.press("Enter")
+    page.get_by_role("radio", name="as set here").press("ArrowUp")
+    keyboard.press("Enter")
+    window.see("keeps what the configuration says")
+    assert keep() == {"seconds": 86400, "bytes": None, "messages": None, "rule": "page/#", "own": False}
+
+
 def test_topics_are_searched_and_paged(window: Window, peer: Peer) -> None:
     for number in range(60):
         peer.ask("PUT", f"/api/topics/many%2F{number:02}", {})
@@ -363,6 +403,10 @@ def test_axe_finds_nothing_serious(
         window.open(path)
         window.see(text)
         _check(Axe().run(window.page).response, path)
+        if text == "last 2.5":
+            window.page.get_by_role("button", name="Change how long messages are kept").click()
+            _check(Axe().run(window.page).response, "the question how long messages are kept")
+            window.page.keyboard.press("Escape")
         if path == "subscriptions":
             window.page.get_by_role("button", name=f"Move reader on {topic}").click()
             _check(Axe().run(window.page).response, "the dialog")

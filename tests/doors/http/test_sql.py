@@ -1,5 +1,6 @@
 """SQL where no Spark is at hand, or somebody asks who may not. With a Spark: tests/pipeline/test_sql_page."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from stafeta.security.rules import Rule
 from stafeta.security.users import save
 from tests.brokers import BrokerProcess
 from tests.doors.http.peers import Peer
+from tests.waiting import wait_until
 
 PASSWORD = "a long enough horse"
 RULES = {
@@ -81,6 +83,27 @@ def test_it_is_for_who_administers_the_broker_and_may_read_every_topic(
         forged = peer.ask("POST", "/api/sql", {"statement": "SELECT 1"}, {"Sec-Fetch-Site": "cross-site"})
         assert (forged.status, "another site" in forged.json["detail"]) == (403, True)
         assert peer.ask("POST", "/api/sql", {"statement": "SELECT 1"}).status == 403, "nobody says from where"
+
+
+def test_each_statement_is_in_the_log_of_who_did_what(guarded: BrokerProcess) -> None:
+    """Also one that no Spark answers; of a long one the beginning. Who is refused has asked nothing."""
+    site = {"Sec-Fetch-Site": "same-origin"}
+    long = "SELECT " + "x" * 5000
+    with Peer(guarded.door("http")) as peer:
+        for user, statement in (("reader", "SELECT 'refused'"), ("ann", "SELECT 'é\n'"), ("ann", long)):
+            login = peer.ask("POST", "/api/login", {"user": user, "password": PASSWORD}, site)
+            peer.headers = {"Cookie": login.headers["set-cookie"].partition(";")[0], **site}
+            peer.ask("POST", "/api/sql", {"statement": statement})
+
+        def noted() -> list[dict[str, str]]:
+            events = [json.loads(text) for text in peer.texts("$sys/audit", last=1000)]
+            return [one for one in events if one["event"] == "sql" and one["what"] != "SELECT 1"]
+
+        wait_until(lambda: len(noted()) == 2)
+        short, cut = noted()
+    assert (short["user"], short["door"], short["what"]) == ("ann", "http", "SELECT 'é\n'")
+    assert short["address"].startswith("127.0.0.1:")
+    assert cut["what"] == f"{long[:1000]}… (5,007 characters)"
 
 
 @pytest.mark.parametrize(

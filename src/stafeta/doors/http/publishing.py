@@ -8,7 +8,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -47,15 +47,25 @@ async def publish(call: Call) -> Response:
             raise InvalidRequest("With an idempotency key, keep_last is set by PUT of the topic.")
         return await _once(call, name, key, messages)
     first = last = 0
+    commits: dict[asyncio.Future[None], None] = {}
     for add in messages.publishing(call.verbs, name, call.visit.peer, keep_last=keep_last):
         await call.door.room()
+        _check_stored(commits)  # nothing comes behind what could not be
         begin, last = call.door.share.count(add)
         first = first or begin
+        commits[call.door.broker.commit()] = None
         if last - begin + 1 < messages.count:
-            call.door.broker.commit()
             await asyncio.sleep(0)
-    await call.door.durable()
+    await asyncio.wait(commits)
+    _check_stored(commits)
     return answer({"topic": name, "first": first, "last": last, "count": messages.count}, 201)
+
+
+def _check_stored(commits: Iterable[asyncio.Future[None]]) -> None:
+    """Raises why a portion could not be stored: a later one may have found the room that it did not."""
+    for commit in commits:
+        if commit.done():
+            commit.result()
 
 
 async def _messages(call: Call, name: str, body: bytes, kind: str, *, batch: bool) -> "Rows | Columns":

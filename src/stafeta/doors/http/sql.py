@@ -44,6 +44,7 @@ async def ask(call: Call) -> Response:
     body.end()
     if len(statement) > LONGEST:
         raise InvalidRequest(f"The statement is longer than {LONGEST:,} characters.")
+    call.verbs.record_query(statement)
     asked = asyncio.ensure_future(_service(call).ask(statement, limit))
     gone = asyncio.ensure_future(call.gone())
     try:

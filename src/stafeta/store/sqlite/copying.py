@@ -208,7 +208,10 @@ class FolderReader:
 
     def _copy(self, path: Path, missing: Sequence[tuple[int, int]]) -> int:
         """Returns how many topics there are."""
-        with closing(connect(path.parent, durability="os", name=path.name, journal="OFF")) as new:
+        with (
+            _explaining_full(),
+            closing(connect(path.parent, durability="os", name=path.name, journal="OFF")) as new,
+        ):
             migrate(new)
             new.execute("BEGIN")
             for table in schema.SEALED:
@@ -226,13 +229,6 @@ class FolderReader:
         while some := rows.fetchmany(TOGETHER):
             try:
                 new.executemany(put, some)
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
-                    raise
-                raise StoreFull(
-                    "No room is left for what a backup puts together on this machine, all but the messages. Name a "
-                    "folder with more room in the environment variable TMPDIR."
-                ) from None
             except UnicodeEncodeError:
                 raise StoreDamaged(
                     f"A row of table {table} is damaged and cannot be copied. Stop the broker, and "
@@ -247,6 +243,20 @@ class FolderReader:
                 f"The broker on {self._folder} has put a damaged write-ahead log right meanwhile. Make the backup "
                 "again."
             )
+
+
+@contextmanager
+def _explaining_full() -> Iterator[None]:
+    """Whose disk is full: not that of the data folder, of which one only reads."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+            raise
+        raise StoreFull(
+            "No room is left for what a backup puts together on this machine, all but the messages. Name a folder with "
+            "more room in the environment variable TMPDIR."
+        ) from None
 
 
 def close_segments(opened: Iterable[OpenSegment]) -> None:

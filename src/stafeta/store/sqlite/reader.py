@@ -244,7 +244,7 @@ class Reader:
             if run is None or block is None:
                 break  # whoever reads there gets the error
             batch = self._batch(block, run).cut(offset, run.end)
-            times = batch.array(TIME).cast(pa.int64())
+            times = batch.array(TIME).view(pa.int64())
             found = int(pc.index(pc.greater_equal(times, pa.scalar(time)), pa.scalar(True)).as_py())
             if found >= 0:
                 return batch.base + found

@@ -1,8 +1,9 @@
 // One topic: its values, its newest messages, who reads it, and publishing to it.
 
-import { get, post, topicPath } from "../api.js";
+import { get, pause, post, topicPath } from "../api.js";
 import { bytes, card, count, duration, figure, h, rows, table, text, value } from "../dom.js";
 import { Plot } from "../plot.js";
+import { retentionFigure } from "./retention.js";
 import { Tail } from "./tail.js";
 
 const POINTS = 1000;
@@ -10,7 +11,7 @@ const NUMBERS = new Set(["int", "short_real", "float"]);
 const KINDS = ["string", "json", "float", "int", "short_real"];
 
 export function topic(context, { rest: name }) {
-  const figures = { held: figure("held", true), published: figure("published", true), size: figure("stored", true), keep: figure("kept for", true) };
+  const figures = { held: figure("held", true), published: figure("published", true), size: figure("stored", true), keep: retentionFigure(context, name, () => look()) };
   const trouble = h("div", { class: "banner warn", hidden: true, role: "alert" });
   const values = valuesCard();
   const rollups = rollupsCard(name);
@@ -46,15 +47,14 @@ export function topic(context, { rest: name }) {
 
   async function look() {
     clearTimeout(timer);
+    const began = performance.now();
     try {
       if (!(await exists())) throw new Error("There is no such topic yet; publish the first message.");
       const info = await get(topicPath(name));
       figures.held.set(count(info.messages));
       figures.published.set(count(info.published));
       figures.size.set(bytes(info.bytes));
-      const { seconds, bytes: size, messages } = info.keep;
-      figures.keep.set([seconds !== null && duration(seconds), size !== null && bytes(size), messages !== null && `${count(messages)} messages`]
-        .filter(Boolean).join(", ") || "its readers");
+      figures.keep.show(info.keep);
       trouble.hidden = !info.skipped.length;
       trouble.textContent = `${info.skipped.length} damaged ranges are passed over.`;
     } catch (error) {
@@ -63,7 +63,7 @@ export function topic(context, { rest: name }) {
     }
     await readers.look();
     await rollups.look();
-    if (!closed) timer = setTimeout(look, 3000);
+    if (!closed) timer = setTimeout(look, pause(3000, began));
   }
 
   begin();
