@@ -47,7 +47,7 @@ def stored(rows: list[Row], *cuts: int) -> tuple[bytes, bytes]:
 def test_what_is_stored_comes_back(rows: list[Row], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(rows)))
     header, body = stored(rows, cut)
-    block = decode(1, header, body)
+    block, _ = decode(1, header, body)
     back: list[tuple[object, ...]] = []
     for run in runs_of(1, header):
         batch = batch_of("t", block, run)
@@ -99,7 +99,7 @@ def test_batches_that_are_joined_say_what_they_said_apart(
             rows = [(base + at, *row[1:]) for at, row in enumerate(rows)]
         header, body = stored(rows)
         run = runs_of(1, header)[0]._replace(base=base)
-        batch = batch_of("t", decode(1, header, body), run)
+        batch = batch_of("t", decode(1, header, body)[0], run)
         start = data.draw(st.integers(0, len(rows) - 1)) if not batches else 0  # as a reader cuts the first
         batches.append(batch.cut(base + start, batch.end))
         expected += rows[start:]
@@ -120,7 +120,8 @@ def test_batches_that_are_joined_say_what_they_said_apart(
 
 def test_a_small_part_of_a_block_does_not_keep_the_block_in_memory() -> None:
     header, body = stored([(at, 0, "", "", 3, None, bytes(1000)) for at in range(500)])
-    batch = batch_of("t", decode(1, header, body), runs_of(1, header)[0])
+    block, runs = decode(1, header, body)
+    batch = batch_of("t", block, runs[0])
     (part,) = joined([batch.cut(batch.base + 10, batch.base + 20)])
     assert part.payloads == [bytes(1000)] * 10
     assert list(part.positions) == list(range(10, 20))
