@@ -154,9 +154,12 @@ def _positions(starts: tuple[Any, ...], batches: "Sequence[ColumnBatch]") -> Any
     if all(a + batch.count == b for (a, b), batch in zip(pairwise(firsts), batches[:-1], strict=True)):
         return firsts[0]
     # Of many small batches, an array for each would take longer than all else.
-    ends = list(accumulate([batch.count for batch in batches]))
-    shifts = [first - end + batch.count for first, end, batch in zip(firsts, ends, batches, strict=True)]
-    runs = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int64()), pa.array(shifts, pa.int64()))
+    counted = [(first, batch.count) for first, batch in zip(firsts, batches, strict=True) if batch.count]
+    ends = [0, *accumulate([count for _, count in counted])]
+    shifts = [first - start for (first, _), start in zip(counted, ends, strict=False)]
+    runs: Any = pa.RunEndEncodedArray.from_arrays(
+        pa.array(ends[1:], pa.int64()), pa.array(shifts, pa.int64())
+    )
     return _compute.add(_compute.run_end_decode(runs), counting(0, ends[-1]))
 
 

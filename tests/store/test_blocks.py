@@ -1,13 +1,14 @@
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.columns import NAMES, Block, ColumnBatch, joined
+from stafeta.columns import NAMES, TYPES, Block, ColumnBatch, joined, together
 from stafeta.errors import StoreDamaged
-from stafeta.message import PAYLOAD, Row, RowBatch
+from stafeta.message import KIND, PAYLOAD, TIME, Row, RowBatch
 from stafeta.store.blocks import (
     MENDED,
     batch_of,
@@ -144,3 +145,32 @@ def test_a_message_alone_is_stored_as_arrow_has_it(payload: bytes, row: int) -> 
     header, body = encode_columns(ColumnBatch("t", 1, 1, block, row))
     counting = {"counter": constants.pop("counter")}
     assert (header.constants, header.counting, bytes(body)) == (constants, counting, expected)
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(1, 10**12), st.integers(0, 5), st.integers(0, 5), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(parts=PARTS)
+def test_parts_of_blocks_that_are_put_together_keep_each_value(
+    parts: list[tuple[int, int, int, bool]],
+) -> None:
+    """Each part: the position of its block's first row, the row it begins with, how many it has, and whether times and
+    kinds differ within the block."""
+    batches = []
+    for position, row, count, spread in parts:
+        rows = row + count + 1
+        times: Any = pa.array(range(position, position + rows), TYPES[TIME]) if spread else position
+        kinds: Any = pa.array([number % 3 for number in range(rows)], TYPES[KIND]) if spread else 1
+        payloads = pa.array([b"%d %d" % (position, number) for number in range(rows)], TYPES[PAYLOAD])
+        columns = (position, times, "p", f"{spread}", kinds, None, payloads)
+        batches.append(ColumnBatch("t", 1, count, Block(rows, columns), row))
+    block = together(batches)
+    whole = ColumnBatch("t", 1, block.rows, block, 0)
+    for index in range(len(NAMES)):
+        wanted = [value for batch in batches for value in batch.array(index).to_pylist()]
+        assert whole.array(index).to_pylist() == wanted
+    assert whole.size == sum(batch.size for batch in batches)
