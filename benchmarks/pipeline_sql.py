@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OURS, THEIRS = "lake and log", "Parquet"
 COUNT = "SELECT count(*) FROM messages"
 BY_TOPIC = "SELECT topic, count(*), avg(number) FROM readings GROUP BY topic"
-NEEDED = {COUNT: ["offset"], BY_TOPIC: ["topic", "kind", "payload"]}
+NEEDED = {COUNT: ["offset"], BY_TOPIC: ["topic", "number"]}
 
 
 def run(setting: Setting) -> list[Table]:

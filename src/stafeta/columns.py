@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
@@ -25,6 +25,10 @@ TYPES: Final = (
     pa.int64(),
     pa.binary(),
 )
+
+
+_SPREAD: Final = (pa.Array, range)  # what a column is that is not the same in every row
+_compute: Any = pc  # its types do not know all of it
 
 
 def counting(start: int, stop: int, step: int = 1) -> Any:
@@ -118,20 +122,22 @@ def _one(batches: "list[ColumnBatch]") -> "ColumnBatch":
 def together(batches: "Sequence[ColumnBatch]") -> Block:
     """The messages of several batches, of any topics, one after the other."""
     rows = sum([batch.count for batch in batches])
-    columns = []
-    for index in range(len(TYPES)):
-        values = [batch.block.columns[index] for batch in batches]
-        if index == POSITION:
-            columns.append(_positions(batches))
-        elif index == COUNTER and all(isinstance(value, range) for value in values):
-            columns.append(_counters(batches))
-        elif not any(isinstance(value, pa.Array | range) for value in values) and values.count(
-            values[0]
-        ) == len(values):
-            columns.append(values[0])
-        else:
-            columns.append(pa.concat_arrays([batch.array(index) for batch in batches]))
-    return Block(rows, tuple(columns))
+    columns = zip(*[batch.block.columns for batch in batches], strict=True)
+    return Block(rows, tuple([_together(index, values, batches) for index, values in enumerate(columns)]))
+
+
+def _together(index: int, values: tuple[Any, ...], batches: "Sequence[ColumnBatch]") -> Any:
+    """One column of several batches, of whose blocks these are the columns."""
+    if index == POSITION:
+        return _positions(values, batches)
+    if all(isinstance(value, pa.Array) for value in values):
+        slices = [value.slice(batch.row, batch.count) for value, batch in zip(values, batches, strict=True)]
+        return pa.concat_arrays(slices)
+    if index == COUNTER and all(isinstance(value, range) for value in values):
+        return _counters(batches)
+    if not any(isinstance(value, _SPREAD) for value in values) and values.count(values[0]) == len(values):
+        return values[0]
+    return pa.concat_arrays([batch.array(index) for batch in batches])
 
 
 def _counters(batches: "Sequence[ColumnBatch]") -> Any:
@@ -141,13 +147,20 @@ def _counters(batches: "Sequence[ColumnBatch]") -> Any:
     return pa.concat_arrays([counting(each.start, each.stop) for each in counted])
 
 
-def _positions(batches: "Sequence[ColumnBatch]") -> Any:
-    starts = [batch.block.columns[POSITION] for batch in batches]
-    if not any(isinstance(start, pa.Array) for start in starts):
-        firsts = [start + batch.row for start, batch in zip(starts, batches, strict=True)]
-        if all(a + batch.count == b for (a, b), batch in zip(pairwise(firsts), batches[:-1], strict=True)):
-            return firsts[0]
-    return pa.concat_arrays([batch.array(POSITION) for batch in batches])
+def _positions(starts: tuple[Any, ...], batches: "Sequence[ColumnBatch]") -> Any:
+    if any(isinstance(start, pa.Array) for start in starts):
+        return pa.concat_arrays([batch.array(POSITION) for batch in batches])
+    firsts = [start + batch.row for start, batch in zip(starts, batches, strict=True)]
+    if all(a + batch.count == b for (a, b), batch in zip(pairwise(firsts), batches[:-1], strict=True)):
+        return firsts[0]
+    # Of many small batches, an array for each would take longer than all else.
+    counted = [(first, batch.count) for first, batch in zip(firsts, batches, strict=True) if batch.count]
+    ends = [0, *accumulate([count for _, count in counted])]
+    shifts = [first - start for (first, _), start in zip(counted, ends, strict=False)]
+    runs: Any = pa.RunEndEncodedArray.from_arrays(
+        pa.array(ends[1:], pa.int64()), pa.array(shifts, pa.int64())
+    )
+    return _compute.add(_compute.run_end_decode(runs), counting(0, ends[-1]))
 
 
 class ColumnBatch(Batch):
@@ -210,12 +223,10 @@ class ColumnBatch(Batch):
     @property
     def size(self) -> int:
         if self._size < 0:
-            self._size = self._offsets(self.row + self.count) - self._offsets(self.row)
+            array = self.block.columns[PAYLOAD]
+            ends, first = memoryview(array.buffers()[1]).cast("i"), array.offset + self.row
+            self._size = ends[first + self.count] - ends[first]
         return self._size
-
-    def _offsets(self, row: int) -> int:
-        array = self.block.columns[PAYLOAD]
-        return int(memoryview(array.buffers()[1]).cast("i")[array.offset + row])
 
     def cut(self, start: int, stop: int) -> "ColumnBatch":
         start = max(start, self.base)

@@ -12,9 +12,9 @@ from stafeta.cli.sql_output import Parquet
 from stafeta.config import Config
 from stafeta.errors import DataLoss, InvalidQuery, NoReply
 from stafeta.pipeline.session import SETTINGS
-from stafeta.pipeline.sql.queries import Queries, used_columns
+from stafeta.pipeline.sql.queries import Queries, scans_of, used_columns
 from stafeta.pipeline.sql.results import Done
-from stafeta.pipeline.view import register
+from stafeta.pipeline.view import Stored, register
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect, dropped, forgetful, numbered, published
@@ -187,6 +187,24 @@ def test_a_query_that_the_log_has_run_away_from_begins_anew(
         queries.run("SELECT count(DISTINCT payload) AS n FROM messages", output)
 
 
+def test_of_a_long_log_topics_that_a_query_excludes_are_not_read(
+    spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path
+) -> None:
+    config = config_of(forgetful, tmp_path)
+    with connect(forgetful) as connection:
+        for topic in ("hall", "lab"):
+            connection.hold(topic, name="somebody", start="earliest")
+            connection.publish(topic, numbered(1, 5))
+    output = Undercut(Archive(spark, forgetful, config), forgetful)
+    queries = Queries(spark, config, print, long=1)
+    queries.run("SELECT max_by(text, offset) AS last FROM messages WHERE topic = 'lab'", output)
+    assert output.results[0].to_pylist() == [{"last": "5"}]
+    assert output.dropped == 0, "it has missed what is gone of the other topic"
+    twice = "SELECT count(m.text) AS m, count(n.text) AS n FROM messages m JOIN messages n USING (offset) "
+    queries.run(f"{twice} WHERE m.topic = 'lab' AND n.topic = 'hall'", output)
+    assert output.results[1].to_pylist() == [{"m": 5, "n": 5}], "one scan has the filter of the other"
+
+
 # --- how results come
 
 
@@ -240,6 +258,12 @@ USED = {
         "producer",
         "topic",
     ],
+    "SELECT m.text, r.number, r.decimal FROM messages m JOIN readings r USING (topic, offset)": [
+        "kind",
+        "offset",
+        "payload",
+        "topic",
+    ],
     "SELECT * FROM messages": None,
     "SELECT m.* FROM messages m JOIN readings r ON m.counter = r.offset": None,
     "SELECT 1": None,
@@ -263,8 +287,15 @@ def test_of_the_log_only_those_columns_are_read_that_a_query_uses(
         Archive(spark, broker, config).take("hall", 2)
     register(spark, config)
     frames = {statement: spark.sql(statement) for statement in USED}
-    assert {statement: used_columns(frame) for statement, frame in frames.items()} == USED
-    compared = [*list(USED)[:1], *list(USED)[3:6]] if archived else NEVER_NULL
+    assert {statement: used_columns(scans_of(frame)) for statement, frame in frames.items()} == USED
+    Stored(spark, config).register(decoded=True)  # as for a long log
+    of_numbers = [scans_of(spark.sql(list(USED)[number])) for number in (1, 7)]
+    assert [used_columns(scans) for scans in of_numbers] == [
+        ["kind", "number", "topic"],
+        ["decimal", "kind", "number", "offset", "payload", "topic"],
+    ]
+    register(spark, config)
+    compared = [*list(USED)[:2], *list(USED)[3:6], list(USED)[7]] if archived else NEVER_NULL
     results = {statement: spark.sql(statement).collect() for statement in compared}
     for statement, rows in results.items():
         expected = sorted(map(tuple, rows))

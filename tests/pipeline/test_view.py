@@ -145,6 +145,11 @@ def test_its_values_are_those_that_the_connector_decodes(
     assert numbers[0].__fields__ == list(READINGS)
     wanted = [row for row in decoded if row["kind"] in ("int", "short_real", "float")]
     assert [_values(row) for row in numbers] == [_values(row) for row in wanted]
+    for name in ("number", "decimal"):  # where columns are named, a task decodes them
+        some = readings(spark, config, columns=["offset", name]).orderBy("offset").collect()
+        assert [(row["offset"], repr(row[name])) for row in some] == [
+            (row["offset"], repr(row[name])) for row in wanted
+        ]
 
 
 def _values(row: Any) -> tuple[int, str, Decimal | None]:

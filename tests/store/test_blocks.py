@@ -1,13 +1,14 @@
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stafeta.columns import NAMES, Block, ColumnBatch, joined
+from stafeta.columns import NAMES, TYPES, Block, ColumnBatch, joined, together
 from stafeta.errors import StoreDamaged
-from stafeta.message import PAYLOAD, Row, RowBatch
+from stafeta.message import KIND, PAYLOAD, TIME, Row, RowBatch
 from stafeta.store.blocks import (
     MENDED,
     batch_of,
@@ -47,7 +48,7 @@ def stored(rows: list[Row], *cuts: int) -> tuple[bytes, bytes]:
 def test_what_is_stored_comes_back(rows: list[Row], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(rows)))
     header, body = stored(rows, cut)
-    block = decode(1, header, body)
+    block, _ = decode(1, header, body)
     back: list[tuple[object, ...]] = []
     for run in runs_of(1, header):
         batch = batch_of("t", block, run)
@@ -99,7 +100,7 @@ def test_batches_that_are_joined_say_what_they_said_apart(
             rows = [(base + at, *row[1:]) for at, row in enumerate(rows)]
         header, body = stored(rows)
         run = runs_of(1, header)[0]._replace(base=base)
-        batch = batch_of("t", decode(1, header, body), run)
+        batch = batch_of("t", decode(1, header, body)[0], run)
         start = data.draw(st.integers(0, len(rows) - 1)) if not batches else 0  # as a reader cuts the first
         batches.append(batch.cut(base + start, batch.end))
         expected += rows[start:]
@@ -120,7 +121,8 @@ def test_batches_that_are_joined_say_what_they_said_apart(
 
 def test_a_small_part_of_a_block_does_not_keep_the_block_in_memory() -> None:
     header, body = stored([(at, 0, "", "", 3, None, bytes(1000)) for at in range(500)])
-    batch = batch_of("t", decode(1, header, body), runs_of(1, header)[0])
+    block, runs = decode(1, header, body)
+    batch = batch_of("t", block, runs[0])
     (part,) = joined([batch.cut(batch.base + 10, batch.base + 20)])
     assert part.payloads == [bytes(1000)] * 10
     assert list(part.positions) == list(range(10, 20))
@@ -143,3 +145,32 @@ def test_a_message_alone_is_stored_as_arrow_has_it(payload: bytes, row: int) -> 
     header, body = encode_columns(ColumnBatch("t", 1, 1, block, row))
     counting = {"counter": constants.pop("counter")}
     assert (header.constants, header.counting, bytes(body)) == (constants, counting, expected)
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(1, 10**12), st.integers(0, 5), st.integers(0, 5), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(parts=PARTS)
+def test_parts_of_blocks_that_are_put_together_keep_each_value(
+    parts: list[tuple[int, int, int, bool]],
+) -> None:
+    """Each part: the position of its block's first row, the row it begins with, how many it has, and whether times and
+    kinds differ within the block."""
+    batches = []
+    for position, row, count, spread in parts:
+        rows = row + count + 1
+        times: Any = pa.array(range(position, position + rows), TYPES[TIME]) if spread else position
+        kinds: Any = pa.array([number % 3 for number in range(rows)], TYPES[KIND]) if spread else 1
+        payloads = pa.array([b"%d %d" % (position, number) for number in range(rows)], TYPES[PAYLOAD])
+        columns = (position, times, "p", f"{spread}", kinds, None, payloads)
+        batches.append(ColumnBatch("t", 1, count, Block(rows, columns), row))
+    block = together(batches)
+    whole = ColumnBatch("t", 1, block.rows, block, 0)
+    for index in range(len(NAMES)):
+        wanted = [value for batch in batches for value in batch.array(index).to_pylist()]
+        assert whole.array(index).to_pylist() == wanted
+    assert whole.size == sum(batch.size for batch in batches)

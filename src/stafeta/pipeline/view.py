@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = (*TABLES["messages"].names, "text")
 READINGS: Final = (*OF_A_MESSAGE[:-1], "number", "decimal")
+DECODED: Final = {"number": "double", "decimal": "decimal(38,18)"}
 NUMBERS: Final = ("int", "short_real", "float")
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
 _EMPTY: Final = {"string": "", "binary": b"", "bigint": 0, "timestamp": datetime(1970, 1, 1, tzinfo=UTC)}
@@ -52,7 +53,7 @@ def messages(
     """All messages of the topics that match: the columns of the lake's table `messages`, and `text`. Naming the columns
     that are needed makes it quicker."""
     _check(columns, COLUMNS)
-    frame = _frame(spark, config or _default(), subscribe, _needed(columns))
+    frame, _ = _views(spark, config, subscribe, columns)
     return frame.select(*(text().alias(name) if name == "text" else sf.col(name) for name in columns))
 
 
@@ -65,7 +66,8 @@ def readings(
 ) -> "DataFrame":
     """The messages that are numbers."""
     _check(columns, READINGS)
-    return numbers(_frame(spark, config or _default(), subscribe, _needed([*columns, "kind"])), columns)
+    _, frame = _views(spark, config, subscribe, [*columns, "kind"])
+    return frame.select(*columns)
 
 
 def register(
@@ -82,14 +84,18 @@ def register(
     are the lake alone."""
     stored = Stored(spark, config or _default(), subscribe, log=log)
     _warn(stored)
-    stored.register(columns)
+    stored.register(columns, decoded=_decodes(columns))
 
 
 def numbers(frame: "DataFrame", names: Sequence[str] = READINGS) -> "DataFrame":
     """Of messages those that are numbers, with the columns `number` and `decimal`."""
     made = {"number": number(), "decimal": decimal()}
-    rows = frame.where(sf.col("kind").isin(*NUMBERS))
+    rows = frame.where(_is_number())
     return rows.select(*(made[name].alias(name) if name in made else sf.col(name) for name in names))
+
+
+def _is_number() -> "Column":
+    return sf.col("kind").isin(*NUMBERS)
 
 
 def text() -> "Column":
@@ -137,25 +143,48 @@ class Stored:
         self.gone = list(gone_of(topics, self._known))
         """Which messages the lake lacks, and the log has no more: sentences."""
 
-    def register(self, columns: Collection[str] = (*COLUMNS, *READINGS)) -> None:
+    def register(
+        self,
+        columns: Collection[str] = (*COLUMNS, *READINGS),
+        *,
+        decoded: bool = False,
+        pushdown: bool = False,
+    ) -> None:
         """Makes the temporary views. Columns that are not named are empty as far as nothing is read for them."""
-        stored = self.frame(_needed(columns))
+        stored, readings = self.views(columns, decoded=decoded, pushdown=pushdown)
         stored.withColumn("text", text()).createOrReplaceTempView("messages")
-        numbers(stored).createOrReplaceTempView("readings")
+        readings.createOrReplaceTempView("readings")
         for name, frame in self._others:
             frame.createOrReplaceTempView(name)
 
-    def frame(self, names: Sequence[str]) -> "DataFrame":
-        """The columns of the table `messages`, of lake and log. Of the log, those that are not named are empty, and of
-        the lake too, where it need not be read."""
+    def views(
+        self, columns: Collection[str], *, decoded: bool = False, pushdown: bool = False
+    ) -> "tuple[DataFrame, DataFrame]":
+        """The messages, with the columns of the table, and those that are numbers, with the columns of `readings`, of
+        lake and log. Of the log, columns that are not named are empty, and of the lake too, where it need not be read.
+
+        What is `decoded` are the numbers of the log: a task makes them of Arrow's columns, which is several times as
+        quick as Spark of each row. It does so of all that it reads, so it is for those who have named their columns.
+
+        With `pushdown`, filters on topics, offsets and times decide what is read of the log. It is for one query, which
+        has one of the views once: Spark keeps the filters of a scan, and would give another its rows."""
+        names, table = _needed(columns, decoded=decoded), TABLES["messages"]
+        live: DataFrame | None = None
         if known_unread(names):
-            return self._offsets(names)
-        frames = [] if self._past is None else [self._past]
-        if self._log:
-            frames.append(self._live(names))
-        if not frames:
-            return self._spark.createDataFrame([], TABLES["messages"].columns)
-        return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+            stored = self._offsets(names).select(*table.names)
+        elif self._log:
+            live = self._live(names, pushdown=pushdown)  # once, so that both see the same of it
+            stored = live.select(*table.names)
+            if self._past is not None:
+                stored = self._past.unionByName(stored)
+        elif self._past is not None:
+            stored = self._past
+        else:
+            stored = self._spark.createDataFrame([], table.columns)
+        if live is None or not decoded:
+            return stored, numbers(stored)
+        readings = live.where(_is_number()).select(*READINGS)
+        return stored, readings if self._past is None else numbers(self._past).unionByName(readings)
 
     def _offsets(self, names: Sequence[str]) -> "DataFrame":
         """The same, as far as it is known without reading."""
@@ -177,7 +206,7 @@ class Stored:
         )
         return _widened(frame.select("topic", sf.explode(sf.sequence("low", "high")).alias("offset")), names)
 
-    def _live(self, names: Sequence[str]) -> "DataFrame":
+    def _live(self, names: Sequence[str], *, pushdown: bool = False) -> "DataFrame":
         """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log
         may have got since it was asked: what is gone when it is read is missed, not passed over."""
         again = {  # what the lake has after a gap
@@ -191,6 +220,7 @@ class Stored:
             "subscribe": self._subscribe,
             "columns": ",".join(read),
             "startingOffsets": json.dumps(self._starts) if self._starts else "earliest",
+            "pushdown": str(pushdown).lower(),
         }
         frame = self._spark.read.format("stafeta").options(**options).load()
         if again:
@@ -204,9 +234,9 @@ def known_unread(names: Collection[str]) -> bool:
 
 
 def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
-    """The columns of the table `messages`, empty where they are not named: null only where a message may have none,
-    since Spark makes of count(payload), where that is never null, a count that does not name it."""
-    types = TABLES["messages"].types
+    """The columns of the table `messages`, and decoded ones, empty where they are not named: null only where a message
+    may have none, since Spark makes of count(payload), where that is never null, a count that does not name it."""
+    types = TABLES["messages"].types | DECODED
     empty = {name: sf.lit(_EMPTY.get(type_) if name in PLAIN else None) for name, type_ in types.items()}
     return frame.select(
         *(
@@ -216,10 +246,17 @@ def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
     )
 
 
-def _frame(spark: "SparkSession", config: "Config", subscribe: str, names: Sequence[str]) -> "DataFrame":
-    stored = Stored(spark, config, subscribe)
+def _views(
+    spark: "SparkSession", config: "Config | None", subscribe: str, columns: Collection[str]
+) -> "tuple[DataFrame, DataFrame]":
+    stored = Stored(spark, config or _default(), subscribe)
     _warn(stored)
-    return stored.frame(names)
+    return stored.views(columns, decoded=_decodes(columns))
+
+
+def _decodes(columns: Collection[str]) -> bool:
+    """Whether numbers are needed, as far as somebody has said so: all columns are what one gets who names none."""
+    return not {*columns}.isdisjoint(DECODED) and not {*columns}.issuperset(READINGS)
 
 
 def _warn(stored: Stored) -> None:
@@ -272,11 +309,14 @@ def matching(filters: Iterable[str]) -> "Column":
     return sf.concat(sf.lit("/"), sf.col("topic")).rlike(f"^(?:{patterns})$")
 
 
-def _needed(names: Collection[str]) -> list[str]:
-    """The stored columns that these are made of."""
-    made = {"text", "number", "decimal"}
-    wanted = {*names, *(("kind", "payload") if made & {*names} else ())}
-    return [name for name in TABLES["messages"].names if name in wanted] or ["offset"]
+def _needed(columns: Collection[str], *, decoded: bool) -> list[str]:
+    """The columns to read that these are made of."""
+    kept = DECODED if decoded else {}
+    made = {"text", *DECODED} - {*kept}
+    wanted = {*columns, *(("kind", "payload") if made & {*columns} else ())}
+    if not wanted.isdisjoint(kept):
+        wanted.add("kind")
+    return [name for name in (*TABLES["messages"].names, *kept) if name in wanted] or ["offset"]
 
 
 def _check(names: Collection[str], known: Collection[str]) -> None:

@@ -225,17 +225,25 @@ def damaged(block: int) -> StoreDamaged:
 
 
 def runs_of(block: int, header: bytes) -> list[Run]:
+    return _runs(block, read_header(block, header))
+
+
+def _runs(block: int, content: dict[str, Any]) -> list[Run]:
     runs: list[Run] = []
     row = 0
-    for topic, base, count, time, size in read_header(block, header)["runs"]:
+    for topic, base, count, time, size in content["runs"]:
         runs.append(Run(topic, base, count, block, row, time, size))
         row += count
     return runs
 
 
-def decode(block: int, header: bytes, body: bytes) -> Block:
-    """Call with what `verified` gave."""
+def decode(block: int, header: bytes, body: bytes) -> tuple[Block, list[Run]]:
+    """The messages, and whose they are. Call with what `verified` gave."""
     content = read_header(block, header)
+    return _decoded(content, body), _runs(block, content)
+
+
+def _decoded(content: dict[str, Any], body: bytes) -> Block:
     rows, constants, counting = content["rows"], content["constants"], content.get("counting", {})
     names = [name for name in NAMES if name not in constants and name not in counting]
     schema = pa.schema([_FIELDS[name] for name in names])

@@ -4,9 +4,9 @@
    needs neither a lake nor a broker.
 2. A broker that is away leaves the lake, and a warning says how far that goes.
 3. Spark does not tell a Python source which columns a query uses, but its optimised plan does: planning reads nothing,
-   and then the views are made with those columns only. Where topics and offsets are all that is used, no message is
-   read at all. Where the plan is not understood, all columns are, and where the log is short, too: planning twice would
-   take longer.
+   and then the views are made with those columns only, numbers among them as numbers; and if there is one scan of the
+   log, with its filters. Where topics and offsets are all that is used, no message is read at all. Where the plan is
+   not understood, all columns are, and where the log is short, too: planning twice would take longer.
 4. Who asks through a page only reads (`read_only`), and gets variants as their JSON: he need not have PySpark.
 5. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
 """
@@ -15,7 +15,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -114,11 +114,16 @@ class Queries(Statements):
         stored = Stored(self._spark, self._config, log=log)
         for sentence in stored.gone:
             self._tell(sentence)
-        stored.register()
+        long = is_local(self._spark) and stored.unarchived >= self._long
+        stored.register(decoded=long)
         frame = self._spark.sql(statement)
-        columns = used_columns(frame)
-        if columns is not None and (known_unread(columns) or stored.unarchived >= self._long):
-            stored.register(columns)
+        scans = scans_of(frame)
+        columns = used_columns(scans)
+        if columns is not None and (known_unread(columns) or long):
+            stored.register(columns, decoded=long, pushdown=long and len(scans) == 1)
+            frame = self._spark.sql(statement)
+        elif long and scans:
+            stored.register()  # to decode what may not be used would take longer
             frame = self._spark.sql(statement)
         return frame
 
@@ -168,17 +173,26 @@ def _without_variants(frame: "DataFrame") -> "DataFrame":
     )
 
 
-def used_columns(frame: "DataFrame") -> list[str] | None:
-    """The columns of the log that a query uses; None where that is all of them, or is not known."""
-    if not hasattr(frame, "_jdf"):  # through Spark Connect
-        return None
-    from stafeta.pipeline.lake.tables import TABLES
+Scans: TypeAlias = list[set[str] | None]
+"""Each scan of the log, as the columns that are used of it: None for all."""
 
+
+def scans_of(frame: "DataFrame") -> Scans:
+    """The scans of the log in a query, none in a command, which was carried out when it was planned."""
+    if not hasattr(frame, "_jdf"):  # through Spark Connect
+        return []
     plan: Any = frame._jdf.queryExecution().optimizedPlan()
     found = list(_scans(plan, None))
-    used = [columns for columns in found if columns is not None]
     # A scan that was not come by is in an expression of a kind that nobody has thought of here.
-    if not found or len(used) < len(found) or len(found) != plan.toString().count(_SCAN):
+    return found if len(found) == plan.toString().count(_SCAN) else [None] * len(found)
+
+
+def used_columns(scans: Scans) -> list[str] | None:
+    """The columns of the log that these scans use; None where that is all of them, or is not known."""
+    from stafeta.pipeline.lake.tables import TABLES
+
+    used = [columns for columns in scans if columns is not None]
+    if not scans or len(used) < len(scans):
         return None
     columns = set[str]().union(*used)
     return None if columns.issuperset(TABLES["messages"].names) else sorted(columns) or [_CHEAPEST]

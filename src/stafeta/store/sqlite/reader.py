@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from stafeta.columns import Block, ColumnBatch, joined
 from stafeta.errors import StoreDamaged
 from stafeta.message import PAYLOAD, TIME, Batch
-from stafeta.store.blocks import Run, batch_of, decode, runs_of, verified
+from stafeta.store.blocks import Run, batch_of, decode, verified
 from stafeta.store.sqlite import schema, segments
 from stafeta.store.sqlite.pages import opened_page
 from stafeta.store.sqlite.recent import RecentRuns
@@ -39,7 +39,7 @@ def load(
     if whole != stored:
         put_right(id_)
     header, body = whole
-    return decode(id_, header, body), runs_of(id_, header)
+    return decode(id_, header, body)
 
 
 def check_block(folder: Path, connection: sqlite3.Connection, block: int) -> None:

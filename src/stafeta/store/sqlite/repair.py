@@ -185,7 +185,7 @@ class Repair:
                 raise StoreDamaged(f"Stored batch {id_} cannot be read.")
             header, content, expected, segment = row
             header, body = verified(id_, header, segments.read(self._folder, id_, segment, content), expected)
-            block, runs = decode(id_, header, body), runs_of(id_, header)
+            block, runs = decode(id_, header, body)
         except StoreDamaged as error:
             self.report.find(f"{error} It is left out.")
             self._blocks_lost = True
