@@ -120,6 +120,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(CLASSES): $(STAMP) # so that the tests' JVMs start in half the time; none where there is no Java
-	@$(BIN)/python -m tests.pipeline.class_archive >/dev/null 2>&1 || echo "Spark's classes are not archived" >&2
+# So that the tests' JVMs start in half the time; none where there is no Java. Beside it pytest compiles the tests, once
+# instead of in each of its processes.
+$(CLASSES): $(STAMP)
+	@$(BIN)/python -m pytest --collect-only --quiet --quiet >/dev/null 2>&1 & compiling=$$!; \
+	$(BIN)/python -m tests.pipeline.class_archive >/dev/null 2>&1 || echo "Spark's classes are not archived" >&2; \
+	wait $$compiling || true
 	@touch $@
