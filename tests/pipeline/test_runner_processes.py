@@ -21,7 +21,7 @@ from tests.brokers import BrokerProcess
 from tests.pipeline.processes import Family, send
 from tests.pipeline.processes import command as command_line
 from tests.pipeline.queries import address, connect
-from tests.pipeline.sessions import JVM
+from tests.pipeline.sessions import JVM, QUICK
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -36,12 +36,15 @@ def family() -> Iterator[Family]:
 def command(broker: BrokerProcess, folder: Path, *arguments: str) -> list[str]:
     run = [sys.executable, "-m", "stafeta", "pipeline", *arguments, "--broker", address(broker)]
     settings = [f"lake.warehouse={folder / 'lake'}", "pipeline.trigger=200ms", "archive.every=0s"]
-    conf = ["spark.driver.memory=512m", f"spark.driver.extraJavaOptions={JVM.format(folder=folder)}"]
+    conf = QUICK | {
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": JVM.format(folder=folder),
+    }
     return [
         *run,
         *(f"--set={one}" for one in settings),
         "--master=local[2]",
-        *(f"--conf={one}" for one in conf),
+        *(f"--conf={name}={value}" for name, value in conf.items()),
     ]
 
 
