@@ -33,7 +33,7 @@ JVM = f"{PLAIN_JVM} {_ARCHIVED}"
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """To write, compile and load Java for a query takes longer than some rows are worth. (test_killed.py and
-test_scripts.py run with what users get.)"""
+tests/cli/test_sql.py run with what users get.)"""
 
 PLAIN_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": (
