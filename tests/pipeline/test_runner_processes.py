@@ -18,6 +18,7 @@ from stafeta.cli import exits
 from stafeta.config.options import Lake as Settings
 from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
+from tests.fork_server import run_stafeta
 from tests.pipeline.processes import Family, send
 from tests.pipeline.processes import command as command_line
 from tests.pipeline.queries import address, connect
@@ -91,15 +92,7 @@ class Questions:
         self._environment = environment(family, folder) | {"JAVA_HOME": str(folder / "none")}
 
     def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "stafeta", *words, *self._about],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return run_stafeta(*words, *self._about, environment=self._environment)
 
 
 def test_on_a_terminal_jobs_are_seen_live_others_ask_their_spark_and_a_second_ctrl_c_ends_at_once(
