@@ -4,6 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 CLASSES := $(VENV)/.spark-classes
 PIP_QUIET := --quiet --quiet --disable-pip-version-check
+LOCKED := $(BIN)/python -m pip install $(PIP_QUIET) --no-compile --no-deps --require-hashes -r
 SOURCES := $(wildcard src tests benchmarks examples fuzz)
 RUNS := 1000000
 STATES := 5000
@@ -115,11 +116,18 @@ $(STAMP): requirements.lock pyproject.toml
 		{ echo "Stafeta needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.11 install" >&2; exit 1; }
 	@echo "Installing into $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@# Python compiles what is imported, once; pip would compile all of 8,000 modules, one after the other.
-	@$(BIN)/python -m pip install $(PIP_QUIET) --no-compile --require-hashes -r requirements.lock
+	@# Python compiles what is imported, once; pip would compile all of 8,000 modules, one after the other. PySpark is a
+	@# source distribution, of which pip makes a wheel of 450 MB: the others are installed beside it. All that is needed
+	@# is in the lock.
+	@awk '/^[a-z]/ { spark = /^pyspark==/ } { print > (spark ? "$(VENV)/spark.lock" : "$(VENV)/other.lock") }' requirements.lock
+	@$(LOCKED) $(VENV)/spark.lock & spark=$$!; $(LOCKED) $(VENV)/other.lock; other=$$?; wait $$spark && exit $$other
 	@$(BIN)/python -m pip install $(PIP_QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(CLASSES): $(STAMP) # so that the tests' JVMs start in half the time; none where there is no Java
-	@$(BIN)/python -m tests.pipeline.class_archive >/dev/null 2>&1 || echo "Spark's classes are not archived" >&2
+# So that the tests' JVMs start in half the time; none where there is no Java. Beside it pytest compiles the tests, once
+# instead of in each of its processes.
+$(CLASSES): $(STAMP)
+	@$(BIN)/python -m pytest --collect-only --quiet --quiet >/dev/null 2>&1 & compiling=$$!; \
+	$(BIN)/python -m tests.pipeline.class_archive >/dev/null 2>&1 || echo "Spark's classes are not archived" >&2; \
+	wait $$compiling || true
 	@touch $@

@@ -17,7 +17,7 @@ from stafeta.cli import exits
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Stafeta
 from tests.pipeline.processes import Family
-from tests.pipeline.sessions import settings
+from tests.pipeline.sessions import INTERPRETED, settings
 from tests.waiting import PATIENCE
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -61,7 +61,7 @@ def environment(tmp_path: Path, family: Family) -> dict[str, str]:
 def small(folder: Path) -> list[str]:
     """Arguments that make Spark a small one."""
     (folder / "spark").mkdir()
-    chosen = settings(folder / "spark")
+    chosen = settings(folder / "spark") | INTERPRETED
     del chosen[PUSHDOWN]  # which is the shell's own to set
     return ["--", *(f"--conf={name}={value}" for name, value in chosen.items())]
 

@@ -1,14 +1,13 @@
 """A Flight producer that is killed, wherever it is, and started again puts everything once and in order."""
 
+import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.brokers import BrokerProcess
 from tests.doors.flight.peers import Peer
+from tests.fork_server import FORKS
 
-ROOT = Path(__file__).parents[2]
 TOTAL = 3000
 
 
@@ -20,21 +19,14 @@ def test_a_killed_producer_puts_everything_once_and_in_order(tmp_path: Path) -> 
         tmp_path / "data", "--set", 'topics."#".keep=1000000000 messages', doors=("flight",)
     ) as broker:
         host, port = broker.door("flight")
-        command = [
-            sys.executable,
-            "-m",
-            "tests.faults.flight_producer",
-            host,
-            str(port),
-            "t",
-            "p",
-            str(TOTAL),
-        ]
+        words = ["-m", "tests.faults.flight_producer", host, str(port), "t", "p", str(TOTAL)]
         while True:
-            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as producer:
-                assert producer.stdout is not None
-                patience = chance.randrange(20)
-                for line in producer.stdout:
+            reading, writing = os.pipe()
+            producer = FORKS.start(words, os.environ, stdout=writing)
+            os.close(writing)
+            patience = chance.randrange(20)
+            with os.fdopen(reading) as lines:
+                for line in lines:
                     if not line.endswith("\n"):
                         break  # killed amid it
                     first, rows, offset = map(int, line.split())
@@ -43,8 +35,8 @@ def test_a_killed_producer_puts_everything_once_and_in_order(tmp_path: Path) -> 
                     if patience == 0 and kills < 8:
                         producer.kill()
                         kills += 1
-                if producer.wait() == 0:
-                    break
+            if producer.wait() == 0:
+                break
         with Peer(broker.door("flight")) as peer:
             assert peer.texts("t") == [str(number) for number in range(1, TOTAL + 1)]
     assert kills > 4

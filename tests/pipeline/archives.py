@@ -25,10 +25,10 @@ from stafeta.pipeline.lake import Lake, Written, files
 from stafeta.pipeline.lake.archived import ARCHIVED, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from tests.brokers import BrokerProcess
-from tests.pipeline.queries import address, read
+from tests.pipeline.lakes import archive
+from tests.pipeline.queries import address
 from tests.waiting import PATIENCE
 
-COLUMNS = ",".join(TABLES["messages"].names)
 _DEAD = "the driver has died"
 
 
@@ -53,8 +53,7 @@ class Archive:
 
     def take(self, subscribe: str, stop: int | None = None) -> None:
         """Archives these topics, or their messages below an offset, as the job archive would."""
-        rows = read(self._spark, self._broker, subscribe, columns=COLUMNS)
-        self.lake.archive(rows if stop is None else rows.where(rows["offset"] < stop), "tests", 0)
+        archive(self._spark, self._broker, self.lake, subscribe, end=stop)
 
     def rows(self) -> DataFrame:
         return self.lake.frame(self._spark, "messages")

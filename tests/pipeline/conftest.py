@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.brokers import BrokerProcess
-from tests.pipeline.sessions import session
+from tests.pipeline.sessions import INTERPRETED, session
 
 # PySpark says so of every pandas 3, at mapInArrow and wherever else it could be used.
 _NEW_PANDAS = "ignore:PySpark does not yet fully support pandas:FutureWarning"
@@ -21,15 +21,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(_NEW_PANDAS))
 
 
-# To write, compile and load Java for a query takes longer than some rows are worth. (Tests with a Spark of their own,
-# such as test_killed.py and test_connect.py, run with what users get.)
-_NO_CODE = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session that all tests share. A task that fails is tried up to four times."""
-    with session("local[2, 4]", tmp_path_factory.mktemp("spark"), _NO_CODE, many_streams=True) as one:
+    with session("local[2, 4]", tmp_path_factory.mktemp("spark"), INTERPRETED, many_streams=True) as one:
         yield one
 
 

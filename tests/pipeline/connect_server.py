@@ -13,7 +13,7 @@ import pyspark
 
 from stafeta.clients.closing import Closing
 from tests.pipeline.processes import Family
-from tests.pipeline.sessions import environment, settings
+from tests.pipeline.sessions import INTERPRETED, environment, settings
 from tests.waiting import PATIENCE, wait_until
 
 _SPARK = Path(pyspark.__file__).parent
@@ -61,12 +61,16 @@ class ConnectServer(Closing):
         return self.family.environment() | environment()
 
     def _command(self) -> list[str]:
-        chosen = settings(self.folder) | {
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": "0",
-            "spark.log.level": "INFO",  # which tells the port
-            "spark.sql.warehouse.dir": str(self.tables),
-        }
+        chosen = (
+            settings(self.folder)
+            | INTERPRETED
+            | {
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": "0",
+                "spark.log.level": "INFO",  # which tells the port
+                "spark.sql.warehouse.dir": str(self.tables),
+            }
+        )
         words = [str(_SPARK / "bin" / "spark-submit"), "--master", self._master]
         words += [word for name, value in chosen.items() for word in ("--conf", f"{name}={value}")]
         return [

@@ -25,6 +25,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tests.fork_server import leave
+
 RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 _IMPORTED: Final = (
     RUNNER,
@@ -98,8 +100,12 @@ def _run(client: socket.socket) -> NoReturn:
     os.environ.update(json.loads(environment))
     sys.argv = ["-m"]
     del sys.modules[RUNNER]
-    runpy.run_module(RUNNER, run_name="__main__", alter_sys=True)
-    sys.exit()
+    code: str | int | None = None
+    try:
+        runpy.run_module(RUNNER, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    leave(code)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 from pyiceberg.table import Transaction
@@ -14,9 +15,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stafeta.config import Config
 from stafeta.config.options import Lake as Settings
-from stafeta.pipeline.lake import Lake
+from stafeta.pipeline.lake import Lake, files
+from stafeta.pipeline.lake.syncing import checksum_of, renamed
+from stafeta.pipeline.lake.tables import TABLES
 from tests.brokers import BrokerProcess
-from tests.pipeline.queries import read
+from tests.pipeline.queries import connect
 
 BEGIN = datetime(2026, 11, 1, 8, tzinfo=UTC)
 _TYPES: dict[str, pa.DataType] = {
@@ -77,8 +80,30 @@ class Archived:
 
     def take(self, topic: str, start: int, end: int) -> None:
         """Archives the messages from an offset up to, not including, another."""
-        rows = read(self._spark, self._broker, topic, columns=",".join(SCHEMA.names))
-        self._lake.archive(rows.where(f"offset >= {start} AND offset < {end}").coalesce(1), "tests", 0)
+        archive(self._spark, self._broker, self._lake, topic, start, end)
+
+
+def archive(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    lake: Lake,
+    subscribe: str,
+    start: int = 1,
+    end: int | None = None,
+) -> None:
+    """Puts messages of topics into the lake, with the files that the job archive would make, but by no job of
+    Spark's."""
+    with connect(broker) as connection:
+        rows = connection.read(subscribe, columns=SCHEMA.names).select(SCHEMA.names).cast(SCHEMA)
+    if end is not None:
+        rows = rows.filter((pc.field("offset") >= start) & (pc.field("offset") < end))
+    urls = files.write_table(rows, TABLES["messages"], lake.table("messages").location())
+    paths = [files.place(url)[1] for url in urls]
+    urls = [
+        url.removesuffix(path) + renamed(path, checksum_of(path))
+        for url, path in zip(urls, paths, strict=True)
+    ]
+    lake.archive_files(spark, urls, files.ranges(urls), "tests", 0)
 
 
 def offsets(lake: Lake) -> dict[str, list[int]]:

@@ -36,6 +36,7 @@ class Rooms:
         self._broker = broker
         self._folder = folder
         self._config = folder / "stafeta.toml"
+        self.errors = ""
         (folder / "alerts.toml").write_text(_RULES)
         (folder / "schemas.toml").write_text(_SCHEMAS)
         sections: dict[str, dict[str, object]] = {
@@ -68,7 +69,7 @@ class Rooms:
                 connection.publish(topic, data, kind="float")
 
     def run(self, *words: str, environment: Mapping[str, str], where: Sequence[str]) -> str:
-        """What `stafeta` prints; it has to be content."""
+        """What `stafeta` prints; it has to be content. `errors` is what it has written beside it."""
         done = subprocess.run(
             [sys.executable, "-m", "stafeta", *words, "--config", str(self._config), *where],
             env=dict(environment),
@@ -80,6 +81,7 @@ class Rooms:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        self.errors = done.stderr
         return done.stdout
 
     def check(self) -> None:

@@ -30,7 +30,21 @@ _ARCHIVED = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists()
 # Tests are over before the better compiler would have paid for itself.
 PLAIN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={folder}"
 JVM = f"{PLAIN_JVM} {_ARCHIVED}"
-_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""To write, compile and load Java for a query takes longer than some rows are worth. (test_killed.py and
+tests/cli/test_sql.py run with what users get.)"""
+
+PLAIN_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""The other asks a program, `readlink`, about each file of a checkpoint. (test_killed.py runs with the one that users
+get.)"""
+
+QUICK = INTERPRETED | PLAIN_FILES
+"""For a Spark of a test's own."""
 
 
 def environment(python: Path = Path(sys.executable)) -> dict[str, str]:
@@ -45,7 +59,7 @@ def environment(python: Path = Path(sys.executable)) -> dict[str, str]:
 
 def settings(folder: Path) -> dict[str, str]:
     """What all sessions have in common."""
-    return {
+    return PLAIN_FILES | {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
@@ -54,8 +68,6 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.log.level": "ERROR",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.shuffle.partitions": "2",
-        # The other asks a program, `readlink`, about each file. (test_killed.py runs with the one that users get.)
-        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
         "spark.sql.streaming.checkpointLocation": str(folder / "checkpoints"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",

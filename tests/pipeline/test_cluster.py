@@ -16,7 +16,7 @@ from tests.pipeline.cluster import Cluster
 from tests.pipeline.cluster_job import PARTITIONS
 from tests.pipeline.queries import connect
 from tests.pipeline.rooms import JOBS, Rooms
-from tests.pipeline.sessions import JVM
+from tests.pipeline.sessions import JVM, QUICK
 from tests.pipeline.test_secure import holding
 from tests.secured import Place
 
@@ -28,7 +28,7 @@ _READINGS = {"readings/hall": 20_000, "readings/lab": 10_001}
 def settings(folder: Path) -> dict[str, str]:
     """Two executors, both there before the first task is given out, Spark's own records at hand, and all that it writes
     in a folder."""
-    return {
+    return QUICK | {
         "spark.cores.max": "2",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": str(folder),
@@ -103,9 +103,11 @@ def test_two_executors_work_side_by_side_in_jobs_source_and_sink_and_every_row_i
         conf = [word for pair in settings(tmp_path / "driver").items() for word in ("--conf", "=".join(pair))]
         where = ("--master", cluster.address, *conf)
         jobs = (*JOBS, str(cluster_job.__file__))
-        rooms.run("pipeline", "run", *jobs, "--once", environment=cluster.environment(), where=where)
+        words = ("pipeline", "run", *jobs, "--once")
+        printed = rooms.run(*words, environment=cluster.environment(), where=where)
     assert lines.executors
     assert not lines.showing, "a command line shows the token"
+    assert place.token not in printed + rooms.errors
     rooms.check()
     told = json.loads((tmp_path / "told.json").read_text())
 

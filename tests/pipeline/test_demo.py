@@ -56,7 +56,10 @@ def test_what_was_sent_is_in_lake_and_log_and_in_the_rollups(tmp_path: Path) -> 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.soak)],
+)
 def test_interrupted_while_spark_starts_it_leaves_nothing_behind(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:

@@ -74,8 +74,8 @@ class Pipeline:
         self.second = self._runner("second", *JOBS, mine, "audit")
         self.refused = command(folder, self._file, mine)
         devices = ":".join(map(str, self.broker.door("devices")))
-        self.sensors = program("pipeline_soak_sensors", folder, address(self.broker), devices, "60")
-        self.producer = program("killed_producer", folder, address(self.broker), "10", "30")
+        self.sensors = program("pipeline_soak_sensors", folder, address(self.broker), devices, "24")
+        self.producer = program("killed_producer", folder, address(self.broker), "5", "15")
         for actor in (self.first, self.second, self.sensors, self.producer):
             resources.callback(actor.kill)
         self._active: list[Actor] = []

@@ -14,7 +14,7 @@ from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.processes import Family
 from tests.pipeline.processes import command as command_of
 from tests.pipeline.queries import address, connect, numbered, payloads, published
-from tests.pipeline.sessions import IMPORTED_AHEAD, JVM
+from tests.pipeline.sessions import IMPORTED_AHEAD, JVM, QUICK
 from tests.waiting import PATIENCE, wait_until
 
 
@@ -27,7 +27,8 @@ def test_a_replay_that_was_killed_goes_on_where_it_was_and_nothing_outlives_its_
     asked = {"topic": "a", "into": "copies", "rate": "50", "name": "mine"}
     options = [word for name, value in asked.items() for word in (f"--{name}", value)]
     place = ["--broker", address(broker), "--set", f"lake.warehouse={config.lake.warehouse}"]
-    small = ["--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={JVM.format(folder=tmp_path)}"]
+    chosen = QUICK | {"spark.driver.extraJavaOptions": JVM.format(folder=tmp_path)}
+    small = ["--master", "local[2]", *(f"--conf={name}={value}" for name, value in chosen.items())]
     run = [sys.executable, "-m", "stafeta", "pipeline", "run"]
     with Family() as family, connect(broker) as connection:
 

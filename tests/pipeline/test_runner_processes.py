@@ -18,10 +18,11 @@ from stafeta.cli import exits
 from stafeta.config.options import Lake as Settings
 from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
+from tests.fork_server import run_stafeta
 from tests.pipeline.processes import Family, send
 from tests.pipeline.processes import command as command_line
 from tests.pipeline.queries import address, connect
-from tests.pipeline.sessions import JVM
+from tests.pipeline.sessions import JVM, QUICK
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -36,12 +37,15 @@ def family() -> Iterator[Family]:
 def command(broker: BrokerProcess, folder: Path, *arguments: str) -> list[str]:
     run = [sys.executable, "-m", "stafeta", "pipeline", *arguments, "--broker", address(broker)]
     settings = [f"lake.warehouse={folder / 'lake'}", "pipeline.trigger=200ms", "archive.every=0s"]
-    conf = ["spark.driver.memory=512m", f"spark.driver.extraJavaOptions={JVM.format(folder=folder)}"]
+    conf = QUICK | {
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": JVM.format(folder=folder),
+    }
     return [
         *run,
         *(f"--set={one}" for one in settings),
         "--master=local[2]",
-        *(f"--conf={one}" for one in conf),
+        *(f"--conf={name}={value}" for name, value in conf.items()),
     ]
 
 
@@ -88,15 +92,7 @@ class Questions:
         self._environment = environment(family, folder) | {"JAVA_HOME": str(folder / "none")}
 
     def ask(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "stafeta", *words, *self._about],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return run_stafeta(*words, *self._about, environment=self._environment)
 
 
 def test_on_a_terminal_jobs_are_seen_live_others_ask_their_spark_and_a_second_ctrl_c_ends_at_once(

@@ -16,7 +16,7 @@ from tests.brokers import BrokerProcess
 from tests.pipeline import sessions
 from tests.pipeline.processes import Family
 from tests.pipeline.queries import address
-from tests.pipeline.sessions import ROOT, settings
+from tests.pipeline.sessions import INTERPRETED, ROOT, settings
 from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -81,7 +81,7 @@ def environment(family: Family, folder: Path) -> dict[str, str]:
     program.parent.mkdir()
     program.write_text("#!/bin/sh\nexit 1\n")
     program.chmod(0o755)
-    small = settings(folder / "spark") | {PUSHDOWN: "false"}
+    small = settings(folder / "spark") | INTERPRETED | {PUSHDOWN: "false"}
     conf = [word for name, value in small.items() for word in ("--conf", f"{name}={value}")]
     return family.environment() | {
         "PYTHONPATH": sessions.environment()["PYTHONPATH"],

@@ -18,7 +18,7 @@ from tests.brokers import BrokerProcess
 from tests.certificates import Authority
 from tests.doors.flight.tls_relay import TlsRelay
 from tests.pipeline.queries import numbered, payloads, published, told
-from tests.pipeline.sessions import IMPORTED_AHEAD, JVM
+from tests.pipeline.sessions import IMPORTED_AHEAD, JVM, QUICK
 from tests.secured import Place
 
 
@@ -88,36 +88,35 @@ def test_a_token_is_in_no_plan_and_no_checkpoint(spark: SparkSession, place: Pla
 
 
 @pytest.mark.slow
-def test_jobs_and_sql_use_the_environment_and_show_nothing(place: Place, tmp_path: Path) -> None:
+def test_sql_uses_the_environment_and_shows_nothing(place: Place, tmp_path: Path) -> None:
+    """Jobs do so in test_cluster.py."""
     environment = os.environ | {
         "STAFETA_TOKEN": place.token,
         "STAFETA_CA": str(place.authority.roots),
         "PYTHONPATH": IMPORTED_AHEAD,
     }
     lake = ("--set", f"lake.warehouse={tmp_path / 'lake'}", "--broker", place.flight)
-    small = ("--master", "local[2]", "--conf", f"spark.driver.extraJavaOptions={JVM.format(folder=tmp_path)}")
-    for words in (
-        ("pipeline", "run", "archive", "--once"),
-        ("sql", "SELECT count(payload) AS readings FROM messages WHERE topic = 'hall'"),
-    ):
-        command = subprocess.Popen(
-            [sys.executable, "-m", "stafeta", *words, *lake, *small],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        seen: set[str] = set()
-        while True:
-            try:
-                output, errors = command.communicate(timeout=0.2)
-                break
-            except subprocess.TimeoutExpired:
-                seen |= command_lines(command.pid)
-        assert command.returncode == 0, errors
-        assert any("java" in line for line in seen)
-        assert not [line for line in seen if place.token in line]
-        assert place.token not in output + errors
+    chosen = QUICK | {"spark.driver.extraJavaOptions": JVM.format(folder=tmp_path)}
+    small = ("--master", "local[2]", *(f"--conf={name}={value}" for name, value in chosen.items()))
+    asked = "SELECT count(payload) AS readings FROM messages WHERE topic = 'hall'"
+    command = subprocess.Popen(
+        [sys.executable, "-m", "stafeta", "sql", asked, *lake, *small],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    seen: set[str] = set()
+    while True:
+        try:
+            output, errors = command.communicate(timeout=0.2)
+            break
+        except subprocess.TimeoutExpired:
+            seen |= command_lines(command.pid)
+    assert command.returncode == 0, errors
+    assert any("java" in line for line in seen)
+    assert not [line for line in seen if place.token in line]
+    assert place.token not in output + errors
     assert "20" in output
     assert not holding(tmp_path, place.token)
 

@@ -75,6 +75,7 @@ def test_a_source_is_forked_and_ends_with_what_spark_has_started_and_that_with_i
                 assert "Traceback" not in started.stderr.read()
 
 
+@pytest.mark.soak  # each session looks itself, in its end, whether its JVM has left
 def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
     program = [sys.executable, "-c", _PROGRAM, str(tmp_path)]
     with Family() as family:

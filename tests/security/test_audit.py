@@ -47,14 +47,14 @@ def test_no_more_is_written_a_second_than_may(tmp_path: Path) -> None:
         published: list[bytes] = []
         clock = [0.0]
         audit = Audit(published.append, clock=lambda: clock[0])
-        for number in range(1_000_000):
+        for number in range(100_000):
             audit.record("refused login", address=f"10.0.{number}.1:1")
         audit.flush()
         assert len(published) == RATE
         clock[0] = 1.0
         audit.record("login", user="ann")
         audit.flush()
-        assert sum(json.loads(event).get("not_written", 0) for event in published) == 1_000_000 - RATE
+        assert sum(json.loads(event).get("not_written", 0) for event in published) == 100_000 - RATE
 
     asyncio.run(work())
 
