@@ -13,13 +13,15 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow.parquet as pq
 from pyarrow import fs
 from pyiceberg.conversions import from_bytes
-from pyiceberg.io.pyarrow import parquet_files_to_data_files
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.types import BinaryType, StringType
 
 from stafeta.pipeline.jobs.auditing.findings import Finding
 from stafeta.pipeline.lake.files import is_changed, place
+from stafeta.pipeline.lake.tables import TABLES
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -32,6 +34,7 @@ UNREADABLE: Final = "cannot be read"
 TWICE: Final = "is in the table twice"
 OTHER_ROWS: Final = "has other rows than the table says"
 DELETES: Final = "deletes rows, which Stafeta does not do"
+_DAY: Final = 86_400_000_000  # microseconds
 _PORTION: Final = 1000  # files that are looked at in one go
 _READ: Final = (TWICE, OTHER_ROWS)  # though something is wrong with them
 
@@ -111,20 +114,39 @@ def _fault(table: "Table", file: DataFile) -> str:
 
 
 def _is_other(table: "Table", file: DataFile) -> bool:
-    """Whether the table describes a file so that readers would leave it out who need it."""
-    (here,) = parquet_files_to_data_files(table.io, table.metadata, iter([file.file_path]))
-    if here.record_count != file.record_count or here.partition != file.partition:
-        return True
-    lows = _bounds(table, file.lower_bounds), _bounds(table, here.lower_bounds)
-    highs = _bounds(table, file.upper_bounds), _bounds(table, here.upper_bounds)
-    return any(lows[1][key] < low for key, low in lows[0].items() if key in lows[1]) or any(
-        highs[1][key] > high for key, high in highs[0].items() if key in highs[1]
-    )
-
-
-def _bounds(table: "Table", found: dict[int, bytes] | None) -> dict[int, Any]:
+    """Whether the table describes a file so that readers would leave it out who need it. By the figures in the file,
+    which take a tenth of the time that pyiceberg needs to describe it anew."""
     schema: Any = table.schema()  # whose columns have plain types
-    return {key: from_bytes(schema.find_type(key), value) for key, value in (found or {}).items()}
+    system, path = place(file.file_path)
+    here = pq.read_metadata(path, filesystem=system)
+    if here.num_rows != file.record_count:
+        return True
+    lows, highs = file.lower_bounds or {}, file.upper_bounds or {}
+    day = TABLES[table.name()[-1]].day
+    for number in range(here.num_row_groups):
+        group = here.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            figures: Any = column.statistics
+            field = schema.find_field(column.path_in_schema)
+            if figures is None or not figures.has_min_max:
+                continue
+            low, high = figures.min_raw, figures.max_raw
+            if column.path_in_schema == day and {low // _DAY, high // _DAY} != {file.partition[0]}:
+                return True
+            if field.field_id in lows and low < _value(field, lows[field.field_id]):
+                return True
+            if field.field_id in highs and high > _value(field, highs[field.field_id]):
+                return True
+    return False
+
+
+def _value(field: Any, bound: bytes) -> Any:
+    """As files have it in their figures."""
+    return (
+        bound
+        if isinstance(field.field_type, StringType | BinaryType)
+        else from_bytes(field.field_type, bound)
+    )
 
 
 def _unreadable(error: Exception) -> str:
