@@ -52,7 +52,7 @@ def check(lake: Lake) -> int:
     there = offsets(lake).get("a", [])
     assert there == whole(1, len(there)), there
     assert lake.archived() == ({"a": [(1, len(there) + 1)]} if there else {})
-    assert stored.broken(lake.table("messages")) == {}
+    assert stored.examined(lake.table("messages")).wrong == {}
     return len(there)
 
 

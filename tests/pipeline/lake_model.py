@@ -182,7 +182,10 @@ class Pipelines:
             path = Path(min(urls).removeprefix("file://"))
             path.rename(self.folder / "file")
             found = audit(self.spark, self._config(number), lake, "#").findings
-            assert {"archive", "files"} <= {one.check for one in found}, found
+            lists = archived.urls(lake.table("messages"))
+            listed = all(Path(url.removeprefix("file://")).exists() for url in lists)
+            # Without the lists nobody knows what was in the file.
+            assert {"files", *(["archive"] if listed else [])} <= {one.check for one in found}, found
             (self.folder / "file").rename(path)
 
     def lose_the_table(self, number: int) -> None:

@@ -11,7 +11,7 @@ from stafeta.errors import DataLoss
 from stafeta.pipeline.jobs.archiving.retention import holder
 from stafeta.pipeline.jobs.audit import audit
 from stafeta.pipeline.jobs.auditing.findings import Finding
-from stafeta.pipeline.jobs.auditing.offsets import OTHER_LOG, UNLIKE
+from stafeta.pipeline.jobs.auditing.offsets import OTHER_LOG, UNLIKE, UNRELATED
 from stafeta.pipeline.runner.failures import failure_of
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archiving, config_of
@@ -61,7 +61,8 @@ def test_a_log_that_was_put_back_and_has_grown_since_is_not_archived_behind_the_
         archiving.run(accept_loss=True)
     assert offsets(archiving.lake) == {"a": whole(1, 4), "same": [1]}
     assert [(one.check, one.topic, one.what, one.where) for one in audited()] == [
-        ("agreement", "a", UNLIKE, "3-4")
+        ("agreement", "a", UNLIKE, "3-4"),
+        ("agreement", "", UNRELATED, ""),
     ]
     other = Archiving(spark, config_of(broker, tmp_path, namespace="other"), tmp_path)
     other.run()
@@ -70,7 +71,8 @@ def test_a_log_that_was_put_back_and_has_grown_since_is_not_archived_behind_the_
     copy(tmp_path / "copy", broker.data)  # which is shorter than the lake
     broker.start()
     assert [(one.check, one.topic, one.what, one.where) for one in audited()] == [
-        ("agreement", "a", OTHER_LOG, "3-4")
+        ("agreement", "a", OTHER_LOG, "3-4"),
+        ("agreement", "", UNRELATED, ""),
     ]
 
 

@@ -17,7 +17,7 @@ from stafeta.errors import InvalidName, Unsound
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive, audit
 from stafeta.pipeline.jobs.archiving.retention import holder
-from stafeta.pipeline.jobs.auditing import offsets, stored
+from stafeta.pipeline.jobs.auditing import checkpoints, offsets, stored, windows
 from stafeta.store.sqlite.seals import seal
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import Peer as ZeroMQPeer
@@ -199,16 +199,32 @@ def test_the_page_names_faults_and_findings_as_they_are() -> None:
     page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
     rows = page.partition("| fault | finding |")[2].partition("\n\n")[0].splitlines()[2:]
     findings = [row.split("|")[2] for row in rows]
-    assert len(findings) >= 16
+    assert len(findings) >= 25
     told = " ".join(findings)
     for what in (
         *(getattr(offsets, name) for name in ("GAP", "LOST", "ABSENT", "UNSAID", "LAKE_TWICE", "UNLIKE")),
-        *(stored.MISSING.removeprefix("is "), stored.OTHER_SIZE.removeprefix("is "), "not what was written"),
+        *(
+            getattr(stored, name).removeprefix("is ")
+            for name in (
+                "MISSING",
+                "OTHER_SIZE",
+                "OTHER_CONTENT",
+                "UNREADABLE",
+                "TWICE",
+                "OTHER_ROWS",
+                "DELETES",
+            )
+        ),
+        *(windows.TWICE, windows.UNKNOWN, windows.UNLIKE, checkpoints.OLDER),
+        checkpoints.OTHER_BROKER.partition(",")[0],
+        offsets.UNRELATED,
         offsets.OTHER_LOG.removeprefix("archived, and "),
         "done with what is not archived",
     ):
         assert what in told, what
-    checks = {"agreement", "archive", "counters", "cursors", "files", "offsets"}
+    checks = {"agreement", "archive", "checkpoints", "counters", "cursors", "files", "offsets", "windows"}
     for finding in findings:
-        assert finding.strip().startswith(("nothing: ", *(f"`{check}`: " for check in checks))), finding
+        assert finding.strip().startswith(
+            ("nothing: ", "audit ends", *(f"`{check}`: " for check in checks))
+        ), finding
     assert set(re.findall(r"`(\w+)`: ", told)) == checks

@@ -266,9 +266,9 @@ def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: s
     lake.archive(frame(spark, run("a", 4, 5)), "archive", 1)
     (gone,) = {task.file.file_path for task in lake.table("messages").scan("offset = 4").plan_files()}
     files.remove([gone])
-    _, messages, findings = audit._lake(spark, lake, audit.Wanted("#"))
-    assert messages.count() == 3
-    assert len(findings) == 1
+    held = audit._lake(spark, lake, audit.Wanted("#"))
+    assert held.messages.count() == 3
+    assert len(held.findings) == 1
 
 
 def test_opening_many_files_takes_no_task_for_each(spark: SparkSession, lake: Lake) -> None:

@@ -57,9 +57,9 @@ def flipped(url: str) -> None:
 def test_a_bit_that_is_flipped_in_a_file_is_found(tmp_path: Path) -> None:
     lake, urls = filled(tmp_path)
     table = lake.table("messages")
-    assert stored.broken(table) == {}
+    assert stored.examined(table).wrong == {}
     flipped(urls[1])
-    assert stored.broken(table) == {urls[1]: stored.OTHER_CONTENT}
+    assert stored.examined(table).wrong == {urls[1]: stored.OTHER_CONTENT}
 
 
 @pytest.mark.parametrize("fault", [rewritten, flipped])

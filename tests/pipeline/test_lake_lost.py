@@ -166,6 +166,22 @@ def test_versions_that_lack_files_are_not_taken_if_one_is_whole(place: Path) -> 
     assert metadata_of(Lake(settings(place))) == whole_one
 
 
+def test_a_catalog_that_is_newer_than_its_tables_is_said_to_be(place: Path) -> None:
+    """The tables were put back, and the catalog was not. Without it they are found as they are."""
+    lake = Lake(settings(place))
+    put(lake, 1, 2)
+    tables = catalog_of(place).parent / "stafeta"
+    shutil.copytree(tables, place / "copy")
+    put(lake, 3, 4)
+    shutil.rmtree(tables)
+    shutil.move(place / "copy", tables)
+    lake.catalog.looked.clear()  # type: ignore[attr-defined]
+    with pytest.raises(StoreDamaged, match=r"The catalog is newer than the table .* remove catalog\.db"):
+        lake.has("messages")
+    catalog_of(place).unlink()
+    assert offsets(Lake(settings(place))) == {"a": whole(1, 2)}
+
+
 def test_no_table_is_begun_anew_over_one_that_cannot_be_read(place: Path) -> None:
     lake = Lake(settings(place))
     put(lake, 1, 1)

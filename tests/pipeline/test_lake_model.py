@@ -82,6 +82,7 @@ def test_lakes_and_log_have_everything_whatever_is_done_to_them(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)  # 800 steps, each with a view and an audit
 @settings(
     max_examples=20,
     deadline=None,

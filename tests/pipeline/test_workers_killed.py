@@ -24,7 +24,7 @@ from tests.pipeline.processes import Family, below, command, send
 from tests.pipeline.rooms import JOBS, Rooms
 from tests.pipeline.test_cluster import settings
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(3600)]
 
 PAUSE = 2.0  # seconds between two kills
 KILLS = 30  # after which those who are left may finish

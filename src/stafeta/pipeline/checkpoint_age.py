@@ -20,11 +20,11 @@ def check_age(address: str, name: str, filters: Sequence[str], folder: str) -> N
     """Raises where the checkpoint in a folder is not the newest of the job that reads under this durable name."""
     from stafeta import connect
 
-    ends = spark_log.last_ends(folder)
-    if ends is None:
-        return
     with connect(address) as broker:
         known = [one for one in broker.subscriptions() if one.client == FLIGHT_PREFIX + name]
+        ends = spark_log.last_ends(folder)  # after what was acknowledged: the job may be running
+        if ends is None:
+            return
         if not known:
             raise DataLoss(
                 f"The broker at {address} does not know {name}, under which the checkpoint {folder} was made: that is "

@@ -29,10 +29,16 @@ def durable_name(folder: str, job: str) -> str:
     """The name under which the broker holds what a job has not read, of those whose checkpoints are in this folder:
     another folder's jobs have other names. A job that has a checkpoint here from before this was so keeps the name that
     it had."""
+    if read(folder, _DURABLE) is None:
+        write_once(folder, _DURABLE, {"name": uuid.uuid4().hex[:16], "former": _begun(folder)})
+    return known_durable_name(folder, job) or ""
+
+
+def known_durable_name(folder: str, job: str) -> str | None:
+    """The same, where it has been given; None where it has not."""
     known = read(folder, _DURABLE)
     if known is None:
-        write_once(folder, _DURABLE, {"name": uuid.uuid4().hex[:16], "former": _begun(folder)})
-        known = read(folder, _DURABLE) or {}
+        return None
     return f"pipeline/{job}" if job in known.get("former", ()) else f"pipeline/{job}/{known['name']}"
 
 

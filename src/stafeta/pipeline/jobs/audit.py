@@ -4,23 +4,32 @@
    message moves from the log to the lake, is acknowledged, and is collected; looked at in this order it may be seen in
    both, and never in neither.
 2. The log and the lake are read as they were then. What the log has collected while it was read is looked up last.
-3. Three passes at most over what there is: offsets and contents, counters, and whatever is in doubt.
+3. Three passes at most over what there is: offsets and contents, counters, and whatever is in doubt. Of topics that
+   windows are published to there is one more, against the table `rollups`, which is looked up after them.
 """
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from stafeta.errors import StafetaError, Unsound
+from stafeta.errors import DataLoss, InvalidRequest, StafetaError, StoreDamaged, Unsound
 from stafeta.names import FLIGHT_PREFIX, check_filter, filters_of, matcher
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.archiving.retention import holder
-from stafeta.pipeline.jobs.auditing import counters, cursors, offset_bits, offsets, stored
+from stafeta.pipeline.jobs.auditing import (
+    checkpoints,
+    counters,
+    cursors,
+    offset_bits,
+    offsets,
+    stored,
+    windows,
+)
 from stafeta.pipeline.jobs.auditing.findings import Finding, Report, Tally
 from stafeta.pipeline.jobs.auditing.offset_bits import Bounds
 from stafeta.pipeline.lake import files
-from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
+from stafeta.pipeline.lake.archived import NOTHING, Known, known_in, known_in_files
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.view import matching
 from stafeta.ranges import first_missing
@@ -43,6 +52,9 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     arguments = context.arguments
     filters = arguments.get("topic") or context.config.pipeline.subscribe
     report = audit(context.spark, context.config, context.lake, filters)
+    pipeline, place = context.config.pipeline, context.checkpoint.rpartition("/")[0]
+    older = checkpoints.older(pipeline.broker, filters_of(pipeline.subscribe), place)
+    report = report._replace(findings=(*report.findings, *older))
     lines = report.json() if arguments.get("json") else report.table()
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stdout.flush()
@@ -59,30 +71,42 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
     with connect(config.pipeline.broker) as broker:
         subscriptions_read = _Subscriptions.read(broker, wanted)
         topics = wanted.topics(broker)
-        known, archived, wrong = _lake(spark, lake, wanted)
-        bounds = {
-            name: Bounds(
-                name,
-                tuple(known.archived.get(name, ())),
-                *((topics[name].first, topics[name].next) if name in topics else (1, 1)),
-                tuple(known.absent.get(name, ())),
-                tuple(topics[name].skipped) if name in topics else (),
-            )
-            for name in sorted({*topics, *known.archived})
-        }
-        tally, count = Tally(), 0
+        held = _lake(spark, lake, wanted)
+        bounds = _bounds(topics, held.known)
+        tally, count, found = Tally(), 0, [*held.findings, *_other_log(broker, lake)]
         if bounds or lake.has("messages"):
             log = _log(spark, config.pipeline.broker, wanted, topics)
-            count = _offsets(spark, broker, lake, wanted, archived, log, bounds, tally)
+            count = _offsets(spark, broker, lake, wanted, held, log, bounds, tally)
             rest = _rest(spark, config.pipeline.broker, wanted, topics, bounds)
-            _counters(archived, rest, tally)
+            _counters(held.messages, rest, tally)
+        found += _windows(spark, config.pipeline.broker, lake, wanted, topics, held, bounds, tally)
         archive = FLIGHT_PREFIX + holder(lake) if lake.has("messages") else ""
-        found = [
-            *wrong,
-            *cursors.standing(subscriptions_read.subscriptions, known.done, archive, wanted.topic),
-        ]
+        found += cursors.standing(subscriptions_read.subscriptions, held.known.done, archive, wanted.topic)
         found += subscriptions_read.uncovered(broker, wanted)
     return Report(len(bounds), count, (*tally.findings(), *found))
+
+
+def _bounds(topics: "Mapping[str, TopicInfo]", known: Known) -> dict[str, Bounds]:
+    return {
+        name: Bounds(
+            name,
+            tuple(known.archived.get(name, ())),
+            *((topics[name].first, topics[name].next) if name in topics else (1, 1)),
+            tuple(known.absent.get(name, ())),
+            tuple(topics[name].skipped) if name in topics else (),
+        )
+        for name in sorted({*topics, *known.archived})
+    }
+
+
+def _other_log(broker: "Connection", lake: "Lake") -> list[Finding]:
+    """Whether the log is the one that was archived, also where lake and log have no message in common."""
+    mark = lake.mark if lake.has("messages") else ""
+    try:
+        broker.check([mark] if mark else [])
+    except (DataLoss, InvalidRequest):  # the latter of a mark that was damaged
+        return [Finding("agreement", "", offsets.UNRELATED, (), 1)]
+    return []
 
 
 class Wanted:
@@ -118,29 +142,37 @@ class _Subscriptions(NamedTuple):
         return found
 
 
-def _lake(
-    spark: "SparkSession", lake: "Lake", wanted: Wanted
-) -> tuple[Known, "DataFrame", Sequence[Finding]]:
-    """What the lake says that it holds, and what it does, as of one instant; and which of its files are broken."""
+class _Held(NamedTuple):
+    """What the lake says that it holds, and what it does, as of one instant; and what is wrong with its files."""
+
+    known: Known
+    messages: "DataFrame"
+    urls: Sequence[str]
+    """Of the files that the messages are in."""
+    findings: Sequence[Finding]
+
+
+def _lake(spark: "SparkSession", lake: "Lake", wanted: Wanted) -> _Held:
     if not lake.has("messages"):
-        return NOTHING, spark.createDataFrame([], TABLES["messages"].columns), ()
+        return _Held(NOTHING, spark.createDataFrame([], TABLES["messages"].columns), (), ())
     table = lake.table("messages")
-    known = known_in(table)
+    held = stored.examined(table)
+    known = _known(table, held.sound)
     topics = known.done
     known = known.of([topic for topic in topics if wanted.topic(topic)])
-    if wrong := stored.broken(table):
-        messages = _sound(spark, table, wrong)
-    else:
-        messages = lake.frame_of(spark, table, "messages")
+    messages = files.read(spark, TABLES["messages"], held.sound)
     if not (topics and all(map(wanted.topic, topics))):  # which takes as long as reading the rows
         messages = messages.where(matching(wanted.filters))
-    return known, messages, tuple(stored.findings(table, wrong))
+    return _Held(known, messages, held.sound, [*stored.findings(table, held.wrong)])
 
 
-def _sound(spark: "SparkSession", table: "Table", wrong: Collection[str]) -> "DataFrame":
-    """What is in the files that are not broken."""
-    urls = [task.file.file_path for task in table.scan().plan_files() if task.file.file_path not in wrong]
-    return files.read(spark, TABLES["messages"], urls)
+def _known(table: "Table", urls: Sequence[str]) -> Known:
+    """What the lake says to have: by its lists, or by files that can be read, where neither all lists nor all files
+    can."""
+    try:
+        return known_in(table)
+    except (StoreDamaged, Unsound):
+        return known_in_files(urls)
 
 
 def _log(
@@ -171,14 +203,14 @@ def _offsets(
     broker: "Connection",
     lake: "Lake",
     wanted: Wanted,
-    archived: "DataFrame",
+    held: _Held,
     log: "DataFrame",
     bounds: dict[str, Bounds],
     tally: Tally,
 ) -> int:
     """Adds what is wrong with offsets and contents; returns how many messages there are."""
     frame = offset_bits.bounds_frame(spark, bounds.values())
-    found = offset_bits.collected(offset_bits.blocks(archived, log, frame), MOST + len(bounds))
+    found = offset_bits.collected(offset_bits.blocks(held.messages, log, frame), MOST + len(bounds))
     if len(found) == MOST + len(bounds):
         raise StafetaError(
             f"More than {MOST:,} times 64 offsets are in doubt: look at some of the topics at a time (--topic)."
@@ -187,13 +219,13 @@ def _offsets(
         (one.topic, one.block) for one in found if one.block is not None and (one.twice or one.unlike)
     ]
     if doubtful:
-        rows = offset_bits.doubtful_rows(archived, log, frame, doubtful[:CLOSELY], MOST)
+        rows = offset_bits.doubtful_rows(held.messages, log, frame, doubtful[:CLOSELY], MOST)
         offsets.judge_rows(tally, rows)
     topics = wanted.topics(broker)
     now = offsets.Now(
         {name: one.first for name, one in topics.items()},
         {name: one.next for name, one in topics.items()},
-        lake.known().done if lake.has("messages") else {},
+        _known(lake.table("messages"), held.urls).done if lake.has("messages") else {},
     )
     offsets.judge(tally, found, bounds, now)
     offsets.judge_ends(tally, bounds.values(), now)
@@ -206,15 +238,16 @@ def _rest(
     wanted: Wanted,
     topics: "dict[str, TopicInfo]",
     bounds: dict[str, Bounds],
+    columns: Sequence[str] = counters.COLUMNS,
 ) -> "DataFrame | None":
-    """What the log holds and the lake does not say to have, in the columns that counters need; None where that is
-    nothing. What the lake has is not read again."""
+    """What the log holds and the lake does not say to have, in the columns that counters need, or others; None where
+    that is nothing. What the lake has is not read again."""
     starts = {
         name: min(first_missing(bounds[name].said, one.first), one.next) for name, one in topics.items()
     }
     if all(starts[name] == one.next for name, one in topics.items()):
         return None
-    log = _log(spark, broker, wanted, topics, starts, counters.COLUMNS)
+    log = _log(spark, broker, wanted, topics, starts, columns)
     return offset_bits.unarchived(log, offset_bits.bounds_frame(spark, bounds.values()))
 
 
@@ -225,6 +258,38 @@ def _counters(archived: "DataFrame", rest: "DataFrame | None", tally: Tally) -> 
     producers = counters.producers_in_doubt(messages, PRODUCERS)
     if producers:
         counters.judge(tally, counters.repeated(messages, producers))
+
+
+def _windows(
+    spark: "SparkSession",
+    broker: str,
+    lake: "Lake",
+    wanted: Wanted,
+    topics: "dict[str, TopicInfo]",
+    held: _Held,
+    bounds: dict[str, Bounds],
+    tally: Tally,
+) -> list[Finding]:
+    """Adds what is wrong with windows in topics; returns what is with the tables that jobs write to."""
+    found: list[Finding] = []
+    if lake.has("dead"):
+        dead = lake.table("dead")
+        found += stored.findings(dead, stored.examined(dead).wrong)
+    if not lake.has("rollups"):
+        return found
+    table = lake.table("rollups")
+    there = stored.examined(table)
+    rows = files.read(spark, TABLES["rollups"], there.sound)
+    found += stored.findings(table, there.wrong)
+    found += windows.repeated(rows.where(matching(wanted.filters)))
+    mine = {name: one for name, one in topics.items() if name.startswith(windows.TOPICS)}
+    if any(name.startswith(windows.TOPICS) for name in bounds):
+        messages = held.messages.select(*windows.COLUMNS)
+        rest = _rest(spark, broker, Wanted(f"{windows.TOPICS}#"), mine, bounds, windows.COLUMNS)
+        if rest is not None:
+            messages = messages.union(rest.select(*windows.COLUMNS))
+        windows.compare(tally, messages, rows, windows.producers(table))
+    return found
 
 
 JOB = Job("audit", "proves that lake and log have every message once, and the same", start, batch=True)

@@ -13,14 +13,15 @@ import json
 import logging
 import uuid
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from pyiceberg.table import Table
 
+from stafeta.errors import StoreDamaged
 from stafeta.pipeline.lake import files
-from stafeta.ranges import Ranges, total, united
+from stafeta.ranges import Ranges, total, union, united
 
 ARCHIVED: Final = "stafeta.archived"
 FOLDER: Final = "archived"
@@ -118,9 +119,23 @@ def _of_archived(archived: Ranges) -> Known:
     return Known(archived, {topic: [(1, runs[0][0])] for topic, runs in archived.items() if runs[0][0] > 1})
 
 
+def known_in_files(urls: Iterable[str]) -> Known:
+    """What files say without lists, whatever is in them twice."""
+    found: Ranges = {}
+    for topic, start, stop in files.stored_runs(urls):
+        found.setdefault(topic, []).append((start, stop))
+    return _of_archived({topic: union(runs) for topic, runs in found.items()})
+
+
 def _rebuilt(table: Table, error: Exception) -> Known:
     log.warning("A list of what is archived cannot be read (%s): the lake's files are read instead.", error)
-    return _of_archived(files.ranges(task.file.file_path for task in table.scan().plan_files()))
+    try:
+        return _of_archived(files.ranges(task.file.file_path for task in table.scan().plan_files()))
+    except (OSError, ValueError) as worse:  # of PyArrow's the latter
+        raise StoreDamaged(
+            f"What is archived is not known: a list of it cannot be read ({error}), nor can the lake's files "
+            f"({worse}). Restore the lake from a backup; audit says what is missing."
+        ) from None
 
 
 @lru_cache(maxsize=64)

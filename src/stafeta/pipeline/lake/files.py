@@ -5,7 +5,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,8 +69,9 @@ def write_table(rows: pa.Table, definition: Definition, table: str) -> list[str]
     target, urls = f"{table}/data/{uuid.uuid4().hex}", []
     for first, end in zip(firsts.tolist(), [*firsts[1:].tolist(), len(days)], strict=True):
         urls.append(f"{target}/{np.datetime64(int(days[first]), 'us').astype('M8[D]')}.parquet")
-        with create(urls[-1]) as sink:
+        with create(urls[-1], sealed=True) as sink:
             pq.write_table(rows.slice(first, end - first).drop_columns([_DAY]), sink, compression="zstd")
+        urls[-1] = finished(urls[-1], sink)
     return urls
 
 
@@ -165,13 +166,16 @@ def remove_empty(url: str, before: float) -> None:
 
 def ranges(urls: Iterable[str]) -> Ranges:
     """The offsets in these files of `messages`."""
-    found: list[tuple[str, int, int]] = []
+    return joined(stored_runs(urls))
+
+
+def stored_runs(urls: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+    """What follows on one another in each of these files."""
     for url in urls:
         system, path = place(url)
-        found += runs(
+        yield from runs(
             pq.read_table(path, columns=["topic", "offset"], filesystem=system, read_dictionary=["topic"])
         )
-    return joined(found)
 
 
 def runs(rows: pa.Table) -> list[tuple[str, int, int]]:

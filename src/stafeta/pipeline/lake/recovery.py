@@ -85,6 +85,11 @@ def _newest(catalog: SqlCatalog, location: str, named: str | None) -> str | None
         # Of one number there may be two, if somebody died who was about to commit the other.
         return max(choice, key=lambda url: (versions[url], choice[url].last_updated_ms))
     if not there and (named is not None or any(versions.values())):
+        if versions and max(versions.values()) < least:
+            raise StoreDamaged(
+                f"The catalog is newer than the table in {location}: it names {_name(named or '')}, which is not "
+                "there. Put both back from one copy; or remove catalog.db, which is made again from what is there."
+            )
         lost = f"names {named}, which is gone" if named is not None else "is lost"
         raise StoreDamaged(
             f"The catalog {lost}, and no other version of the table in {location} is whole. "

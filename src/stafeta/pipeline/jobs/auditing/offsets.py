@@ -19,6 +19,7 @@ LAKE_TWICE: Final = "more than once in the lake"
 LOG_TWICE: Final = "more than once in the log"
 UNLIKE: Final = "not the same in lake and log"
 OTHER_LOG: Final = "archived, and beyond the log's end: it is another log"
+UNRELATED: Final = "the log is not the one that was archived, or has lost some of it"
 
 
 class Now(NamedTuple):
