@@ -22,7 +22,7 @@ from stafeta.doors.devices.codec import (
 from stafeta.doors.devices.deliveries import DeliveryReader
 from stafeta.errors import InvalidDelivery
 from stafeta.message import Batch, Kind, RowBatch
-from stafeta.store.blocks import batch_of, decode, encode_rows, make_header, runs_of
+from stafeta.store.blocks import batch_of, decode, encode_rows, make_header
 
 Frames = Callable[[Batch, Callable[[], None]], list[bytes]]
 DIALECTS = pytest.mark.parametrize(
@@ -209,7 +209,8 @@ def test_a_batch_made_at_once_is_its_messages_one_by_one(sent: list[tuple[Kind, 
     rows = batch(*((kind, text.encode()) for kind, text in sent), topic=topic)
     told, body = encode_rows(rows.rows)
     header = make_header(1, rows.count, told, [(1, 1, rows.count, 0, 0)])
-    stored = batch_of(topic, decode(1, header, bytes(body)), runs_of(1, header)[0])
+    block, (run,) = decode(1, header, bytes(body))
+    stored = batch_of(topic, block, run)
     one_by_one, at_once = Counter[str](), Counter[str]()
     expected = b"".join(text_frames(rows, lambda: one_by_one.update(["changed"])))
     assert text_stream(rows, lambda: at_once.update(["changed"])) == expected
