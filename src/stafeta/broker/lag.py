@@ -84,6 +84,8 @@ class LagSampler:
         self._asked = 0.0
         self.cost = 0.0  # seconds of the processor that the last pass took
         self._passes = 0
+        self._clients: list[str] = []  # all there are, and some that there were
+        self._listed = (-1, 0)  # the last subscription, and how many there were, when they were listed
         self.times: dict[Head, int] = {}  # when the messages were published
         self._unmoved: set[Head] = set()  # those of the last pass that were not looked up
 
@@ -140,8 +142,12 @@ class LagSampler:
 
     def _look(self, sample: "_Sample") -> Iterator[None]:
         """A step is one cursor, or one subscription or client without any."""
-        clients = self._broker.registry.clients
-        names = list(clients)
+        registry = self._broker.registry
+        clients = registry.clients
+        now = registry.last_subscription, registry.subscriptions
+        if self._listed != now:  # to list very many takes its time, all at once
+            self._listed, self._clients = now, list(clients)
+        names = self._clients
         first = self._passes * _SPREAD
         self._passes += 1
         for at in range(first, first + len(names)):

@@ -42,7 +42,7 @@ class Registry(Directory):
         self.portions = Portions(self._next_turn)
         commits.add_wildcard_cursors = self._add_wildcard_cursors
         self._beginning: dict[Subscription, None] = {}  # with the earliest, and are not done with it
-        self._last_subscription = 0
+        self.last_subscription = 0  # the id of the one that came last
         self.subscriptions = 0  # how many there are
         self._client_id = 0
         self._taken: set[str] = set()  # ids above it under which somebody counts who never asked for one
@@ -86,7 +86,7 @@ class Registry(Directory):
         self._client_id = snapshot.client_id
         self._first_offset = snapshot.first_offset
         self._restored = snapshot.restored
-        self._last_topic, self._last_subscription = snapshot.last_topic, snapshot.last_subscription
+        self._last_topic, self.last_subscription = snapshot.last_topic, snapshot.last_subscription
         return topics
 
     def _complete_cursors(self, subscriptions: Iterable[Subscription]) -> None:
@@ -158,12 +158,12 @@ class Registry(Directory):
             )
         if not names.is_filter(filter_):
             self.topic_for(filter_, create=True)
-        self._last_subscription += 1
+        self.last_subscription += 1
         start = self.commits.position - 1
         if earliest:
             start = -1 if names.is_filter(filter_) else 0
         subscription = Subscription(
-            self._last_subscription, client, filter_, start, durable=durable, persistent=persistent
+            self.last_subscription, client, filter_, start, durable=durable, persistent=persistent
         )
         self._enter(subscription)
         pending = self.commits.pending
