@@ -9,7 +9,8 @@ from stafeta.broker import Broker, Limits, staging
 from stafeta.broker.clock import TurnClock
 from stafeta.broker.portions import PORTION
 from stafeta.broker.staging import LABELS
-from stafeta.errors import LimitReached, NotStaged, StoreFull, TakenOver
+from stafeta.errors import LimitReached, NotStaged, OutOfSequence, StoreFull, TakenOver
+from stafeta.message import RowBatch
 from stafeta.store.port import Group
 from tests.broker.stores import FailingMemory, FailingSqlite, run
 from tests.soundness import assert_sound
@@ -309,6 +310,35 @@ def test_transactions_that_nobody_commits_go_in_portions_the_longest_unchanged_f
         await broker.collector.collect()
         await broker.commit()
         assert set(broker.staging._staged) == {("ahead", 0)}
+        await broker.close()
+
+    run(work())
+    assert_sound(tmp_path)
+
+
+def test_of_what_is_refused_or_not_stored_nothing_is_kept(tmp_path: Path) -> None:
+    async def work() -> None:
+        store = FailingSqlite(tmp_path)
+        broker = await Broker.open(store)
+        stage(broker, "open")
+        await broker.commit()
+        for counter in range(20):
+            some = RowBatch("t", 0, [(0, 0, "p", "", 3, None, b"row")])
+            with pytest.raises(OutOfSequence):
+                broker.staging.stage_batch("refused", counter, "p", "t", some, sequence=5)
+            with pytest.raises(OutOfSequence):
+                broker.staging.stage_apart("refused", counter, "p", [some], sequence=5)
+        store.fails = True
+        stage(broker, "failed")
+        stage(broker, "failed", part="q")
+        stage(broker, "open")
+        with pytest.raises(StoreFull):
+            await broker.commit()
+        store.fails = False
+        assert list(broker.staging._staged) == list(broker.staging._rows) == [("open", 0)]
+        assert broker.staging._rows["open", 0]["p", None] == 1
+        stage(broker, "failed")
+        await broker.staging.commit("failed", 0, {"p": 1})
         await broker.close()
 
     run(work())

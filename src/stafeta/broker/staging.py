@@ -120,16 +120,15 @@ class Staging:
         """The same for messages that came together. Their times, where they have none yet, are 0.
 
         `sequence` numbers the first of them within the part and topic, so that one staged again is recognised."""
-        staged = self._open(producer, counter, attempt, [(topic, batch)])
-        if staged is None:
+        if not self._is_open(producer, counter, attempt, [(topic, batch)]):
             return self._broker.commit()
         if sequence is not None:
-            known = self._rows[producer, counter][part, topic]
+            known = self._staged_rows(producer, counter, part, topic)
             repeated = repeated_of(known, sequence, batch.count)
             self._broker.totals.duplicates += repeated
             batch = batch.cut(batch.base + repeated, batch.end)
         for piece in batch.parts(PIECE):
-            self._put_aside(staged, producer, counter, part, topic, piece)
+            self._put_aside(producer, counter, part, topic, piece)
         return self._broker.commit()
 
     def stage_apart(
@@ -144,12 +143,11 @@ class Staging:
         """The same for messages of several topics that came together: all of them, or none.
 
         `sequence` numbers the first of them within all of the part."""
-        staged = self._open(producer, counter, attempt, [(batch.topic, batch) for batch in batches])
-        if staged is None:
+        if not self._is_open(producer, counter, attempt, [(batch.topic, batch) for batch in batches]):
             return self._broker.commit()
         if sequence is not None:
             rows = sum(batch.count for batch in batches)
-            repeated = repeated_of(self._rows[producer, counter][part, None], sequence, rows)
+            repeated = repeated_of(self._staged_rows(producer, counter, part, None), sequence, rows)
             if repeated == rows:
                 self._broker.totals.duplicates += rows
                 return self._broker.commit()
@@ -166,13 +164,13 @@ class Staging:
                 topic = topics_of((one.topic, one.count) for one in some)
                 pieces = [RowBatch(topic, 0, [(at, *row[1:]) for at, row in of_all])]
             for piece in pieces:
-                self._put_aside(staged, producer, counter, part, piece.topic, piece)
+                self._put_aside(producer, counter, part, piece.topic, piece)
         return self._broker.commit()
 
-    def _open(
+    def _is_open(
         self, producer: str, counter: int, attempt: int | None, batches: Iterable[tuple[str, Batch]]
-    ) -> list[StagedRecord] | None:
-        """What is staged of the transaction, to which these may be added; None where it is committed."""
+    ) -> bool:
+        """Whether these may be added to the transaction: not where it is committed."""
         check_producer(producer)
         known = self._broker.topics
         for topic, batch in batches:
@@ -181,7 +179,11 @@ class Staging:
             self._broker.check_writable(topic)
             self._broker.check_longest(batch)
         self._check_attempt(producer, counter, attempt)
-        return None if self.is_done(producer, counter) else self._last_of_all(producer, counter)
+        return not self.is_done(producer, counter)
+
+    def _staged_rows(self, producer: str, counter: int, part: str, topic: str | None) -> int:
+        """How many messages of a topic, or of all, are staged in a part."""
+        return self._rows.get((producer, counter), Counter())[part, topic]
 
     def _last_of_all(self, producer: str, counter: int) -> list[StagedRecord]:
         """What is staged of a transaction, which goes to the end of all."""
@@ -189,9 +191,8 @@ class Staging:
         staged = self._staged[key] = self._staged.pop(key, [])
         return staged
 
-    def _put_aside(
-        self, staged: list[StagedRecord], producer: str, counter: int, part: str, topic: str, batch: Batch
-    ) -> None:
+    def _put_aside(self, producer: str, counter: int, part: str, topic: str, batch: Batch) -> None:
+        staged = self._last_of_all(producer, counter)
         self._last += 1
         now = self._broker.now()
         record = StagedRecord(self._last, producer, counter, part, topic, batch.count, batch.size, now)
@@ -211,6 +212,9 @@ class Staging:
                 staged.remove(record)
             for name, count in added:
                 rows[part, name] -= count
+            if not staged:
+                self._staged.pop((producer, counter), None)
+                self._rows.pop((producer, counter), None)
 
         pending.undo.append(undo)
 
@@ -333,9 +337,9 @@ class Staging:
                 self._forget_at(producer, attempt + EXPIRY + 1)
         longest, dropped = list(islice(self._staged.items(), PORTION)), 0
         for key, staged in longest:
-            if staged and staged[-1].time > now:  # the clock was ahead: others do not wait behind it
+            if staged[-1].time > now:  # the clock was ahead: others do not wait behind it
                 self._last_of_all(*key)
-            elif staged and staged[-1].time >= limit:
+            elif staged[-1].time >= limit:
                 break
             else:
                 self._drop(key)
