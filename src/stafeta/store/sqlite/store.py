@@ -196,8 +196,7 @@ class SqliteStore:
             # Where somebody reads, as a backup does, it grows on: a commit does not wait for that.
             with suppress(sqlite3.Error), self._copier_lock:
                 self._copier.execute(f"PRAGMA busy_timeout = {RESTART_WAIT}")
-                busy, *_ = self._copier.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-                self._copied = self._version()
+                busy = self._copy_log("RESTART")
                 self._copier.execute(f"PRAGMA busy_timeout = {BUSY_WAIT}")
                 self._wal_limit = size + WAL_LIMIT if busy else WAL_LIMIT
         elif self._durability == "fsync" and 0 < size - self._wal_size < WAL_SMALL:
@@ -217,8 +216,15 @@ class SqliteStore:
         commit it is not wholly copied, and is not begun anew until it is."""
         with self._copier_lock:
             if self._version() != self._copied:
-                self._copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
-                self._copied = self._version()
+                self._copy_log("PASSIVE")
+
+    def _copy_log(self, how: Literal["PASSIVE", "RESTART"]) -> bool:
+        """True where it could not be finished because somebody reads."""
+        try:
+            busy, *_ = self._copier.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
+        finally:  # whatever became of it: the next one waits for a commit
+            self._copied = self._version()
+        return bool(busy)
 
     def _version(self) -> int:
         """Differs from before where something was committed meanwhile."""
