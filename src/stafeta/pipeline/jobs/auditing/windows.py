@@ -89,7 +89,7 @@ def compare(tally: Tally, messages: "DataFrame", rows: "DataFrame", published_by
             sf.expr(f"bool_or({alike})").alias("alike"),
         )
     )
-    told = (
+    by_producer = (
         compared.groupBy("producer")
         .agg(
             sf.expr("coalesce(min(IF(there, published, null)), max(published))").alias("since"),
@@ -97,7 +97,7 @@ def compare(tally: Tally, messages: "DataFrame", rows: "DataFrame", published_by
         )
         .where("doubtful > 0")
     )
-    since: Any = [(one["producer"], one["since"]) for one in told.collect()]
+    since: Any = [(one["producer"], one["since"]) for one in by_producer.collect()]
     if not since:
         return
     spark: Any = rows.sparkSession
