@@ -236,13 +236,13 @@ def test_a_micro_batch_that_was_not_written_is_computed_again_and_comes_out_the_
         with pytest.raises(OSError, match="no space left"):
             job.take(packed(RULES, found[1]), 1)
     assert not taken
+    assert not list(tmp_path.rglob(".*")), "nothing is left of what could not be written"
     job.take(packed(RULES, found[1]), 1)
     states = [(json.loads(payload)["rule"], json.loads(payload)["state"]) for _, payload in taken[1]]
     assert states == [("changed", "raised")]
     assert json.loads((tmp_path / "alerts" / "done.json").read_bytes())["due"] == BEGIN + 1_000 + 7_000
 
 
-def test_a_state_that_is_missing_is_told(tmp_path: Path) -> None:
 def test_silence_is_noticed_in_time_after_the_clock_was_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +266,7 @@ def test_silence_is_noticed_in_time_after_the_clock_was_set_back(
     assert [json.loads(payload)["rule"] for _, payload in taken[2]] == ["gone"]
 
 
+def test_a_state_that_is_missing_is_told(tmp_path: Path) -> None:
     taken: dict[int, Messages] = {}
     for number in (0, 2):
         planned(tmp_path, number, BEGIN)
