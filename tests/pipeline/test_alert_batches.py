@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from stafeta.errors import Unsound
 from stafeta.pipeline.connector.options import ReadOptions
-from stafeta.pipeline.jobs.alerting import evaluation
+from stafeta.pipeline.jobs.alerting import alert_source, evaluation
 from stafeta.pipeline.jobs.alerting.alert_messages import payload_of, topic_of
 from stafeta.pipeline.jobs.alerting.alert_source import AlertStream
 from stafeta.pipeline.jobs.alerting.alert_state import Messages
@@ -236,10 +236,34 @@ def test_a_micro_batch_that_was_not_written_is_computed_again_and_comes_out_the_
         with pytest.raises(OSError, match="no space left"):
             job.take(packed(RULES, found[1]), 1)
     assert not taken
+    assert not list(tmp_path.rglob(".*")), "nothing is left of what could not be written"
     job.take(packed(RULES, found[1]), 1)
     states = [(json.loads(payload)["rule"], json.loads(payload)["state"]) for _, payload in taken[1]]
     assert states == [("changed", "raised")]
     assert json.loads((tmp_path / "alerts" / "done.json").read_bytes())["due"] == BEGIN + 1_000 + 7_000
+
+
+def test_silence_is_noticed_in_time_after_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if nothing comes from then on."""
+    taken: dict[int, Messages] = {}
+    job, ahead = Recording(RULES, tmp_path, taken), BEGIN + 3_600_000
+
+    def goes_by_clock(now: int) -> bool:
+        options = ReadOptions.of({"subscribe": "#", "idleTrigger": "0s"}, streaming=True)
+        monkeypatch.setattr(alert_source, "time_of_day", lambda: now * 1000)
+        return AlertStream(options, ["a"], [], str(tmp_path / "alerts")).goes_by_clock({"a": 2})
+
+    planned(tmp_path, 0, ahead)
+    job.take(packed(RULES, [("a", 1, ahead * 1000, 1.0)]), 0)
+    assert [goes_by_clock(now) for now in (ahead + 6_999, ahead + 7_000, BEGIN)] == [False, True, True]
+    planned(tmp_path, 1, BEGIN)
+    job.take([], 1)
+    assert [goes_by_clock(now) for now in (BEGIN, BEGIN + 6_999, BEGIN + 7_000)] == [False, False, True]
+    planned(tmp_path, 2, BEGIN + 7_000)
+    job.take([], 2)
+    assert [json.loads(payload)["rule"] for _, payload in taken[2]] == ["gone"]
 
 
 def test_a_state_that_is_missing_is_told(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_the_page_names_faults_and_findings_as_they_are() -> None:
                 "DELETES",
             )
         ),
-        *(windows.TWICE, windows.UNKNOWN, windows.UNLIKE, checkpoints.OLDER),
+        *(windows.TWICE, windows.UNKNOWN, windows.UNLIKE, windows.UNPUBLISHED, checkpoints.OLDER),
         checkpoints.OTHER_BROKER.partition(",")[0],
         offsets.UNRELATED,
         offsets.OTHER_LOG.removeprefix("archived, and "),

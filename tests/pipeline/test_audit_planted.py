@@ -2,11 +2,14 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from stafeta.pipeline import checkpoint_files
+from stafeta.pipeline.jobs import rollup
 from stafeta.pipeline.jobs.audit import audit
 from stafeta.pipeline.jobs.auditing import checkpoints, offsets, windows
 from stafeta.pipeline.lake import archived, files
@@ -16,6 +19,7 @@ from tests.pipeline.archives import Archiving, config_of
 from tests.pipeline.queries import address, connect, dropped, forgetful, numbered, published
 from tests.pipeline.test_rollup import Hand
 from tests.pipeline.test_spark_log import planned
+from tests.waiting import wait_until
 
 __all__ = ["forgetful"]
 
@@ -95,6 +99,49 @@ def test_windows_of_a_rollup_that_wrote_to_another_lake_before_are_not_missed(
     table.delete()
     (found,) = audit(spark, config_of(broker, tmp_path / "other"), other.lake, "#").findings
     assert (found.what, found.where) == (windows.UNKNOWN, "2")
+
+
+def test_windows_that_were_added_to_the_lake_and_never_published_are_found(
+    spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a rollup died between the two, and its checkpoint is lost."""
+    hand, config = Hand(forgetful, tmp_path), config_of(forgetful, tmp_path)
+
+    def unpublished(number: int, second: float) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(rollup, "write_once", lambda *batch: None)
+            hand.roll(number, ("a", second))
+
+    with connect(forgetful) as connection:
+        connection.hold("rollup/#", name="somebody", start="earliest")
+    hand.roll(0, ("a", 0), ("a", 15))
+    unpublished(1, 25)
+    found = audit(spark, config, hand.lake, "#").findings
+    assert [(one.check, one.topic, one.what, one.count) for one in found] == [
+        ("windows", "rollup/10s/a", f"{windows.UNPUBLISHED}: from 2026-11-16T08:00:10Z on", 1)
+    ]
+    hand.roll(1)  # it is started again, and goes on
+    assert not audit(spark, config, hand.lake, "#").findings
+
+    first_look, looks = windows.unpublished, []
+
+    def looking(*arguments: Any) -> Any:
+        looks.append(first_look(*arguments))
+        hand.roll(2)
+        return looks[-1]
+
+    unpublished(2, 35)
+    with monkeypatch.context() as patched:
+        patched.setattr(windows, "unpublished", looking)
+        assert not audit(spark, config, hand.lake, "#").findings, "it was published meanwhile"
+    assert [len(look) for look in looks] == [1, 0]
+
+    unpublished(3, 45)
+    hand.roll(4, ("a", 55))
+    with connect(forgetful) as connection:
+        connection.acknowledge("rollup/#", {"rollup/10s/a": 2}, name="somebody")
+        wait_until(lambda: connection.topics("rollup/10s/a")[0].first == 2)
+    assert not audit(spark, config, hand.lake, "#").findings, "nobody knows what was in the topic"
 
 
 def test_checkpoints_that_are_older_or_of_another_broker_are_found(

@@ -4,7 +4,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -246,6 +246,52 @@ def test_a_file_that_was_noted_before_it_was_committed_is_kept_when_it_is_replac
     assert path(url).exists()
     unused.sweep(table, 60.0, NOW + 2 * DAY + 60)
     assert not path(url).exists()
+
+
+def test_a_merge_that_stood_still_until_its_file_was_swept_replaces_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that was stopped for hours, of a machine that slept, or beside a clock that was set."""
+    for number in range(3):
+        put(lake, 1 + number, 2 + number)
+    described = compaction.parquet_files_to_data_files
+
+    def standing_still(*arguments: Any) -> Any:
+        made = list(described(*arguments))
+        for later in (0.0, 2 * unused.UNDER_WAY):
+            unused.sweep(lake.table("messages"), 60.0, NOW + later)
+        return made
+
+    monkeypatch.setattr(compaction, "parquet_files_to_data_files", standing_still)
+    found = [task.file for task in lake.table("messages").scan().plan_files()]
+    assert not Merging(lake.table("messages")).merge(found)
+    assert offsets(lake) == {"a": [1, 2, 3]}
+    monkeypatch.undo()
+    assert Merging(lake.table("messages")).merge(found)
+    assert offsets(lake) == {"a": [1, 2, 3]}
+
+
+def test_nobody_commits_while_files_that_were_left_behind_go(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their writer may come to itself just then."""
+    put(lake, 1, 2)
+    table, free = lake.table("messages"), []
+    with files.create(f"{table.location()}/data/left.parquet") as sink:
+        pq.write_table(arrow([message("b", 1)]), sink)
+    unused.sweep(table, 60.0, NOW)
+    removed = files.remove
+
+    def removing(some: Iterable[str]) -> None:
+        gone = list(some)
+        if any("/data/" in url for url in gone):
+            with turns.turn_if_free(table.location(), turns.COMMIT) as mine:
+                free.append(mine)
+        removed(gone)
+
+    monkeypatch.setattr(files, "remove", removing)
+    assert unused.sweep(table, 60.0, NOW + unused.UNDER_WAY).files
+    assert free == [False]
 
 
 def test_slow_readers_beside_a_lake_that_is_compacted_all_the_time(lake: Lake) -> None:

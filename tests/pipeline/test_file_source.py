@@ -1,17 +1,21 @@
 """The archive's files, as tasks write them."""
 
+import errno
+import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.pipeline.connector.file_source import FileSourceStream
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs import archive
+from stafeta.pipeline.lake.syncing import SyncedFile
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
 from tests.pipeline.queries import address, connect, published
@@ -49,6 +53,43 @@ def test_a_file_is_of_one_day_and_sorted_and_rows_are_as_published(
     assert found.column("timestamp").to_pylist() == times * 2
     assert found.column("counter").to_pylist() == [1, 2, 3, 4, 5, 6] * 2
     assert context.lake.archived() == {"a": [(1, 7)], "b": [(1, 7)]}
+
+
+def test_a_task_that_finds_the_disk_full_leaves_nothing_behind(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again, and the disk would get fuller."""
+    with connect(broker) as connection:
+        for day in range(2):
+            times = pa.array([MIDNIGHT + timedelta(days=day)] * 5, pa.timestamp("us", "UTC"))
+            connection.publish("a", pa.table({"payload": ["1"] * 5, "timestamp": times}), kind="int")
+    options = {"broker": address(broker), "subscribe": "a", "startingOffsets": "earliest"}
+    stream = FileSourceStream(ReadOptions.of(options, streaming=True), f"file://{tmp_path}/table", 0.0, 0)
+    (task,) = stream.partitions({}, {"a": 11})
+    writes, fails_at = 0, 0
+    write = SyncedFile.write
+
+    def full(self: SyncedFile, data: Any) -> int:
+        nonlocal writes
+        writes += 1
+        if writes == fails_at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(self, data)
+
+    monkeypatch.setattr(SyncedFile, "write", full)
+    assert len({row["url"] for batch in stream.read(task) for row in batch.to_pylist()}) == 2
+    known = files_in(tmp_path / "table")
+    assert len(known) == 2
+    for number in (1, writes // 2, writes):
+        writes, fails_at = 0, number
+        with pytest.raises(OSError, match="No space left"):
+            list(stream.read(task))
+        assert files_in(tmp_path / "table") == known
+    stream.stop()
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def test_what_is_small_waits_for_more_but_not_for_ever_and_not_when_it_is_the_last(

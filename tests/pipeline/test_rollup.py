@@ -27,6 +27,7 @@ from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context
 from stafeta.pipeline.jobs.batches import reading_source
 from stafeta.pipeline.jobs.batches.readings import readings_of
+from stafeta.pipeline.jobs.batches.stateful import last_notes
 from stafeta.pipeline.jobs.rolling.window_rows import finished, published
 from stafeta.pipeline.jobs.rolling.windows import Windows, summed_up
 from stafeta.pipeline.jobs.rollup import JOB, Rolling, Rollup, figures
@@ -112,6 +113,9 @@ class Hand:
         now = datetime.now(UTC).timestamp()
         Rolling(rollup).take([packed(rows, rollup, round(now * SECOND))] if rows else [], number)
 
+    def late(self) -> int:
+        return sum(last_notes(self.rollup.folder)["late"].values())
+
 
 class Row(NamedTuple):
     """A reading, as the source has it."""
@@ -134,6 +138,44 @@ def packed(rows: Sequence[Row], rollup: Rollup, now: int) -> tuple[int, bytes]:
 @pytest.fixture
 def hand(broker: BrokerProcess, tmp_path: Path) -> Hand:
     return Hand(broker, tmp_path)
+
+
+def test_a_clock_that_was_an_hour_ahead_mutes_no_topic_and_no_window_comes_twice(
+    broker: BrokerProcess, hand: Hand
+) -> None:
+    def roll(number: int, now: float, *seconds: float) -> None:
+        rows = hand.rows([("a", second) for second in seconds])
+        Rolling(hand.rollup).take(
+            [packed(rows, hand.rollup, round((BEGIN.timestamp() + now) * SECOND))], number
+        )
+
+    roll(0, 2, 1, 2)
+    roll(1, 3620, 3601, 3611)
+    roll(2, 13, 5, 11)  # the first of these is for a window that is closed
+    roll(3, 25, 21)
+    roll(4, 3625, 3602, 3612, 3625)
+    windows = [(f"rollup/10s/{topic}", at(start), count) for topic, start, count in CLOSED]
+    assert in_lake(hand.lake) == in_topics(broker) == windows
+    assert hand.late() == 2
+
+
+def test_windows_that_are_in_the_lake_are_not_closed_again_when_the_checkpoint_is_lost(
+    broker: BrokerProcess, tmp_path: Path, hand: Hand
+) -> None:
+    hand.roll(0, ("a", 1), ("b", 2))
+    hand.roll(1, ("a", 11), ("b", 12))
+    windows = in_lake(hand.lake)
+    shutil.rmtree(hand.rollup.folder)
+    hand.rollup = replace(hand.rollup, name="rollup/anew")
+    hand.roll(0, ("a", 1), ("a", 11))  # what it has not acknowledged, it reads again
+    hand.roll(1, ("b", 2), ("b", 12), ("c", 3), ("a", 21))
+    hand.roll(2, ("b", 21), ("c", 11))
+    more = [("rollup/10s/a", at(10), 1), ("rollup/10s/b", at(10), 1), ("rollup/10s/c", at(0), 1)]
+    assert in_lake(hand.lake) == in_topics(broker) == sorted([*windows, *more])
+    assert hand.late() == 2
+
+
+CLOSED = [("a", 0, 2), ("a", 10, 1), ("a", 20, 1), ("a", 3600, 1), ("a", 3610, 2)]
 
 
 def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(

@@ -1,6 +1,8 @@
 """The runner's parts that need no Spark."""
 
+import errno
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -281,6 +283,24 @@ def test_the_checkpoints_of_one_file_are_not_for_another(tmp_path: Path) -> None
         Lock(tmp_path, "a", str(other)).take()
     mine.unlink()  # it was moved
     Lock(tmp_path, "a", str(other)).take().free()
+
+
+def test_checkpoints_on_a_full_disk_are_told_and_stay_those_of_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.sql").touch()
+    Lock(tmp_path, "a", str(tmp_path / "mine.sql")).take().free()
+    before = (tmp_path / "a.lock").read_text()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(ConfigError, match=r"of 'a' cannot be in .*: No space left on device"):
+            Lock(tmp_path, "a", str(tmp_path / "mine.sql")).take()
+    assert (tmp_path / "a.lock").read_text() == before
+    Lock(tmp_path, "a", str(tmp_path / "mine.sql")).take().free()
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stafeta.pipeline.jobs.batches.readings import Readings
-from stafeta.pipeline.jobs.rolling.closing import advanced
+from stafeta.pipeline.jobs.rolling.closing import advanced, recalled
 from stafeta.pipeline.jobs.rolling.window_rows import finished
 from stafeta.pipeline.jobs.rolling.windows import Windows, summed_up
 
@@ -212,6 +213,54 @@ def test_a_time_that_is_ahead_moves_no_clock_past_the_time_of_the_day() -> None:
     assert (found.late, found.ahead) == ({}, 4)
     assert sum(row["count"] for row in found.closed) == 7 * len(SIZES), "every reading is in its windows"
     same(found, wanted)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(-40, 40), st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9)))),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(0, 8),
+)
+def test_a_clock_that_is_set_back_or_a_lost_state_mutes_no_topic_and_closes_no_window_twice(
+    steps: list[tuple[int, list[tuple[str, int]]]], lost: int
+) -> None:
+    """What is of now, or still to come, is late only for a window that is closed."""
+    state, closed, counted = Windows.empty(), set[Key](), 0
+
+    def known(topics: Sequence[str], after: int) -> Windows:
+        some = [key for key in sorted(closed) if key.topic in topics and key.start + key.size > after]
+        columns = (np.array([key[place] for key in some], np.int64) for place in (1, 2))
+        return Windows.closed_before(pa.array([key.topic for key in some], pa.string()), *columns)
+
+    for number, (now, offsets) in enumerate([*steps, (10**6, [])]):
+        micros = now * SECOND
+        batch = [
+            Reading(topic, 100 * number + place, micros + second * SECOND, 1.0)
+            for place, (topic, second) in enumerate(offsets)
+        ]
+        parts = summed_up(columns(batch), SIZES, micros + DELAY)
+        if number == lost:
+            counted += int(state["count"][state["size"] > 0].sum())
+            state = Windows.empty()
+        state = recalled(Windows.unpack(state.pack()), parts, delay=DELAY, now=micros, closed=known)
+        after = advanced(state, parts, delay=DELAY, now=micros, idle=micros)
+        found = [Key(*row) for row in zip(*keys(after.closed), strict=True)]
+        assert not closed & {*found}
+        assert len({*found}) == len(found)
+        for key in map(Key._make, zip(*keys(after.late), strict=True)):
+            assert key in closed or key.start + key.size <= micros
+        counted += int(after.closed["count"].sum() + after.late["count"].sum())
+        state = after.open
+        closed |= {*found}
+    assert counted == len(SIZES) * sum(len(offsets) for _, offsets in steps)
+    assert set(state["size"].tolist()) <= {0}, "what was closed is not remembered for longer than it takes"
+
+
+def keys(windows: Windows) -> tuple[list[str], list[int], list[int]]:
+    return windows.topics.to_pylist(), windows["size"].tolist(), windows["start"].tolist()
 
 
 def test_a_backlog_is_not_late_because_another_topic_is_ahead() -> None:

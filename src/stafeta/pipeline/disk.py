@@ -40,13 +40,18 @@ def write(path: Path, data: bytes, draft: str) -> None:
     other = path.with_name(draft)
     handle = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(handle, left) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    os.replace(other, path)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(other, path)
+    except BaseException:  # on a full disk, it would be tried again and again
+        with suppress(OSError):
+            os.unlink(other)
+        raise
     sync(path.parent)
 
 

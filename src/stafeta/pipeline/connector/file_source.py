@@ -5,12 +5,13 @@
    the broker to the file; made into rows of Spark's, they would take several times as long.
 2. A file is sorted by topic and offset, since a task reads its topics one after the other, in order.
 3. What is small waits for more, for a while: it stays with the broker.
-4. A file that a failed attempt left behind is named by nobody, and nobody reads it.
+4. A file that a killed attempt left behind is named by nobody, and nobody reads it. One that fails removes its own.
 """
 
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.planning import Task
 from stafeta.pipeline.connector.spark_schema import arrow_schema, schema_of
 from stafeta.pipeline.connector.stream import FailedStream, TopicStream
-from stafeta.pipeline.lake.files import create, finished, runs
+from stafeta.pipeline.lake.files import create, finished, remove, runs
 from stafeta.pipeline.lake.tables import TABLES
 
 NAME: Final = "stafeta-files"
@@ -100,13 +101,18 @@ class FileSourceStream(TopicStream):
 
         files: dict[int, _File] = {}
         mark = ReadMark()
-        for batch in batches(self._options, arrow_schema(self._schema), task, read_mark=mark):
-            for day, rows in _by_day(batch):
-                if day not in files:
-                    files[day] = _File(self._table, day)
-                files[day].add(rows)
-        for file in files.values():
-            yield file.finish(mark.latest)
+        try:
+            for batch in batches(self._options, arrow_schema(self._schema), task, read_mark=mark):
+                for day, rows in _by_day(batch):
+                    if day not in files:
+                        files[day] = _File(self._table, day)
+                    files[day].add(rows)
+            for file in files.values():
+                yield file.finish(mark.latest)
+        except Exception:  # what a full disk has left would make it fuller with each try
+            for file in files.values():
+                file.remove()
+            raise
 
 
 class _File:
@@ -142,6 +148,11 @@ class _File:
             for topic, start, stop in self._runs
         ]
         return pa.RecordBatch.from_pylist(rows, schema=pa.schema(_TYPES))
+
+    def remove(self) -> None:
+        """Removes what was written, whether or not it is closed."""
+        with suppress(OSError):
+            remove([self._url, finished(self._url, self._sink)] if self._sink is not None else [])
 
     def _write(self) -> None:
         if not self._pending:

@@ -15,7 +15,7 @@ from stafeta.pipeline import spark_log
 from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.alerting import alert_state, former_state
-from stafeta.pipeline.jobs.alerting.alert_source import DUE, AlertSource, AlertStream, options_of
+from stafeta.pipeline.jobs.alerting.alert_source import DUE, NOW, AlertSource, AlertStream, options_of
 from stafeta.pipeline.jobs.alerting.alert_state import Messages, States, advanced, next_due
 from stafeta.pipeline.jobs.alerting.packs import unpacked
 from stafeta.pipeline.jobs.alerting.rules import Rule, load
@@ -66,10 +66,11 @@ class Alerting(StatefulBatches[States, Messages]):
         self, state: States, before: Mapping[str, Any], packed: Iterable[tuple[int, bytes]], number: int
     ) -> Computed[States, Messages]:
         readings = unpacked(parts for _, parts in packed)
-        after = advanced(self._rules, state, readings, spark_log.begun_at(self._log, number))
+        now = spark_log.begun_at(self._log, number)
+        after = advanced(self._rules, state, readings, now, before.get(NOW, 0))
         found = {"alerts": len(after.messages), "late": after.late, "ahead": after.ahead}
         notes = {name: before.get(name, 0) + count for name, count in found.items()}
-        notes |= {self.counted: len(after.messages), DUE: next_due(after.states)}
+        notes |= {self.counted: len(after.messages), DUE: next_due(after.states), NOW: now}
         return Computed(after.states, after.messages, notes, bool(readings) or after.states != state)
 
     def hand_on(self, results: Messages, notes: Mapping[str, Any], number: int) -> None:

@@ -5,7 +5,8 @@
    both, and never in neither.
 2. The log and the lake are read as they were then. What the log has collected while it was read is looked up last.
 3. Three passes at most over what there is: offsets and contents, counters, and whatever is in doubt. Of topics that
-   windows are published to there is one more, against the table `rollups`, which is looked up after them.
+   windows are published to there are two more, against the table `rollups`, which is looked up after them. Windows
+   that it has and they lack are looked for once more: of the table as it was before, in topics as they are then.
 """
 
 import json
@@ -68,6 +69,7 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
     from stafeta import connect
 
     wanted = Wanted(filters)
+    rollups = lake.table("rollups") if lake.has("rollups") else None
     with connect(config.pipeline.broker) as broker:
         subscriptions_read = _Subscriptions.read(broker, wanted)
         topics = wanted.topics(broker)
@@ -79,7 +81,8 @@ def audit(spark: "SparkSession", config: "Config", lake: "Lake", filters: str) -
             count = _offsets(spark, broker, lake, wanted, held, log, bounds, tally)
             rest = _rest(spark, config.pipeline.broker, wanted, topics, bounds)
             _counters(held.messages, rest, tally)
-        found += _windows(spark, config.pipeline.broker, lake, wanted, topics, held, bounds, tally)
+        log_windows = _LogWindows(spark, broker, config.pipeline.broker, topics, held, bounds)
+        found += _windows(spark, lake, wanted, log_windows, rollups, tally)
         archive = FLIGHT_PREFIX + holder(lake) if lake.has("messages") else ""
         found += cursors.standing(subscriptions_read.subscriptions, held.known.done, archive, wanted.topic)
         found += subscriptions_read.uncovered(broker, wanted)
@@ -260,17 +263,56 @@ def _counters(archived: "DataFrame", rest: "DataFrame | None", tally: Tally) -> 
         counters.judge(tally, counters.repeated(messages, producers))
 
 
+class _LogWindows(NamedTuple):
+    """What is known of the topics that windows are published to."""
+
+    spark: "SparkSession"
+    broker: "Connection"
+    address: str
+    topics: "dict[str, TopicInfo]"
+    held: _Held
+    bounds: dict[str, Bounds]
+
+    def messages(self) -> "DataFrame | None":
+        """What lake and log hold; None where there are no such topics."""
+        if not any(name.startswith(windows.TOPICS) for name in self.bounds):
+            return None
+        mine = {name: one for name, one in self.topics.items() if name.startswith(windows.TOPICS)}
+        messages = self.held.messages.select(*windows.COLUMNS)
+        rest = _rest(self.spark, self.address, _WINDOWS, mine, self.bounds, windows.COLUMNS)
+        return messages if rest is None else messages.union(rest.select(*windows.COLUMNS))
+
+    def again(self, lake: "Lake") -> "DataFrame":
+        """What lake and log hold now; of a lake that is damaged, what it held."""
+        log = _log(self.spark, self.address, _WINDOWS, _WINDOWS.topics(self.broker), columns=windows.COLUMNS)
+        is_sound = not self.held.findings and lake.has("messages")
+        archived = lake.frame(self.spark, "messages") if is_sound else self.held.messages
+        return log.select(*windows.COLUMNS).union(archived.select(*windows.COLUMNS))
+
+    def whole(self) -> list[str]:
+        """Those of which lake and log have every message from the first on."""
+        return [
+            name
+            for name, one in self.bounds.items()
+            if name.startswith(windows.TOPICS)
+            and not one.nowhere
+            and first_missing([*one.said, (one.first, one.next)]) >= one.next
+        ]
+
+
+_WINDOWS: Final = Wanted(f"{windows.TOPICS}#")
+
+
 def _windows(
     spark: "SparkSession",
-    broker: str,
     lake: "Lake",
     wanted: Wanted,
-    topics: "dict[str, TopicInfo]",
-    held: _Held,
-    bounds: dict[str, Bounds],
+    log: _LogWindows,
+    before: "Table | None",
     tally: Tally,
 ) -> list[Finding]:
-    """Adds what is wrong with windows in topics; returns what is with the tables that jobs write to."""
+    """Adds what is wrong with windows in topics; returns what is with the tables that jobs write to. `before` is the
+    table `rollups` as it was before the topics were looked up."""
     found: list[Finding] = []
     if lake.has("dead"):
         dead = lake.table("dead")
@@ -282,13 +324,14 @@ def _windows(
     rows = files.read(spark, TABLES["rollups"], there.sound)
     found += stored.findings(table, there.wrong)
     found += windows.repeated(rows.where(matching(wanted.filters)))
-    mine = {name: one for name, one in topics.items() if name.startswith(windows.TOPICS)}
-    if any(name.startswith(windows.TOPICS) for name in bounds):
-        messages = held.messages.select(*windows.COLUMNS)
-        rest = _rest(spark, broker, Wanted(f"{windows.TOPICS}#"), mine, bounds, windows.COLUMNS)
-        if rest is not None:
-            messages = messages.union(rest.select(*windows.COLUMNS))
-        windows.compare(tally, messages, rows, windows.producers(table))
+    messages, producers = log.messages(), windows.producers(table)
+    if messages is None:
+        return found
+    windows.compare(tally, messages, rows, producers)
+    missing = windows.unpublished(rows, messages, producers, log.whole())
+    if missing and before is not None:  # a rollup may be at it, and the archive
+        rows = files.read(spark, TABLES["rollups"], stored.examined(before).sound)
+        found += windows.unpublished(rows, log.again(lake), producers, [one.topic for one in missing])
     return found
 
 

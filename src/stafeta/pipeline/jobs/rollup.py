@@ -16,8 +16,8 @@ from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs.batches.reading_source import direct
 from stafeta.pipeline.jobs.batches.stateful import BEFORE, FILE, Computed, StatefulBatches, last_notes
 from stafeta.pipeline.jobs.rolling import former_windows
-from stafeta.pipeline.jobs.rolling.closing import advanced
-from stafeta.pipeline.jobs.rolling.window_rows import finished, published
+from stafeta.pipeline.jobs.rolling.closing import advanced, recalled
+from stafeta.pipeline.jobs.rolling.window_rows import closed_windows, finished, published
 from stafeta.pipeline.jobs.rolling.window_source import DELAY, SIZES, WindowSource, WindowStream
 from stafeta.pipeline.jobs.rolling.windows import Windows
 from stafeta.pipeline.lake import Lake
@@ -101,7 +101,9 @@ class Rolling(StatefulBatches[Windows, Windows]):
             parts.append(Windows.unpack(one))
         now = times[-1]  # all parts have the same
         idle = spark_log.looked_at(rollup.log, number)
-        after = advanced(state, Windows.joined(parts), delay=rollup.delay, now=now, idle=idle)
+        batch = Windows.joined(parts)
+        state = recalled(state, batch, delay=rollup.delay, now=now, closed=self._closed)
+        after = advanced(state, batch, delay=rollup.delay, now=now, idle=idle)
         # Windows of a size that is not wanted any more are still open.
         sizes = sorted({*before.get("sizes", ()), *rollup.sizes})
         late = before.get("late", {})
@@ -117,6 +119,11 @@ class Rolling(StatefulBatches[Windows, Windows]):
             _AHEAD: before.get(_AHEAD, 0) + after.ahead,
         }
         return Computed(after.open, after.closed, notes, bool(parts) or len(after.closed) > 0)
+
+    def _closed(self, topics: Sequence[str], time: int) -> Windows:
+        """The windows in the lake of some topics that end after a time."""
+        lake = self._rollup.lake
+        return closed_windows(lake.table("rollups"), topics, time) if lake.has("rollups") else Windows.empty()
 
     def hand_on(self, results: Windows, notes: Mapping[str, Any], number: int) -> None:
         """Windows to the lake, and to topics."""

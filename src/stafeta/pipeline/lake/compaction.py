@@ -86,6 +86,9 @@ class Merging:
         note = unused.note(table, [source.url for source in sources], replaced=True, since=None)
         with turn(table.location()):
             table.refresh()
+            if not files.exists(url):  # this process stood still for so long that it was swept
+                files.remove([note.url])
+                return False
             try:
                 with transaction(table) as changes:
                     if not table.properties.items() >= LISTS.items():  # it was made before they counted

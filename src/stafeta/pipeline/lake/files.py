@@ -126,6 +126,12 @@ def place(url: str) -> tuple[fs.FileSystem, str]:
     return fs.FileSystem.from_uri(url) if "://" in url else (fs.LocalFileSystem(), url)
 
 
+def exists(url: str) -> bool:
+    """Whether there is a file."""
+    system, path = place(url)
+    return system.get_file_info(path).type == fs.FileType.File
+
+
 def listed(folder: str) -> list[str]:
     """The URLs of the Parquet files below a URL."""
     return [url for url, _, _ in found(folder) if url.endswith(".parquet")]

@@ -5,6 +5,8 @@
 2. Who replaces files notes them before the commit, without a time, and with one after it. Where he dies between, the
    next who looks puts the time in: later rather than sooner.
 3. A file that was never part of the table may be one that a writer is about to commit: it stays for an hour at least.
+   A writer that stood still for longer, or whose clock has jumped, finds it gone: while one has the turn to commit,
+   none goes.
 4. With the files go the snapshots that could still have named them: those older than the one that was current when the
    files were found unused.
 """
@@ -124,11 +126,14 @@ def sweep(table: Table, keep: float, now: float | None = None) -> Removed:
     due = [one for one in notes if one.due(now, keep)]
     if not due:
         return Removed(0, 0, 0)
-    expired = _expire(table, max(one.sequence for one in due))
-    later = {url for one in notes if one not in due for url in one.files}  # noted again since
-    stale = {url for one in due for url in one.files if url in listed} - later - referenced(table)
-    # Metadata first: none is left that names what is gone.
-    files.remove(sorted(stale, key=lambda url: (not url.endswith(".metadata.json"), "/data/" in url, url)))
+    with turn(table.location()):  # or somebody might commit one of them while it goes
+        expired = _expire(table, max(one.sequence for one in due))
+        later = {url for one in notes if one not in due for url in one.files}  # noted again since
+        stale = {url for one in due for url in one.files if url in listed} - later - referenced(table)
+        # Metadata first: none is left that names what is gone.
+        files.remove(
+            sorted(stale, key=lambda url: (not url.endswith(".metadata.json"), "/data/" in url, url))
+        )
     files.remove(one.url for one in due)
     files.remove_empty(f"{table.location()}/data", now - UNDER_WAY)
     gone = [listed[url] for url in stale if not url.endswith(".crc")]  # which Hadoop puts beside each

@@ -47,15 +47,15 @@ class Lock:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                self._hold(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
         except OSError as error:
             raise ConfigError(
                 f"The checkpoints of {self._name!r} cannot be in {self._path.parent}: {error.strerror}."
             ) from None
-        try:
-            self._hold(descriptor)
-        except BaseException:
-            os.close(descriptor)
-            raise
         self._descriptor = descriptor
         return self
 
@@ -80,5 +80,5 @@ class Lock:
                 f"The name {self._name!r} is that of {f'the job in {source}' if source else 'another job'}, whose "
                 f"checkpoints are in {self._path.parent}. Give this one another name."
             )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n{self._source}\n".encode(), 0)
+        holder = f"{os.getpid()}\n{self._source}\n"
+        os.ftruncate(descriptor, os.pwrite(descriptor, holder.encode(), 0))

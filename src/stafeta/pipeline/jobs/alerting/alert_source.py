@@ -2,7 +2,7 @@
 
 1. A topic that no rule is about is not read.
 2. Where a rule waits for silence (`idleTrigger`), there is a micro-batch without messages when the next deadline has
-   passed, and not before: the notes of the last micro-batch say when that is.
+   passed, or the clock was set back, and not before: the notes of the last micro-batch say when that is.
 """
 
 import json
@@ -12,6 +12,7 @@ from typing import Final
 from stafeta.names import matcher
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.connector.stream import Offsets, time_of_day
+from stafeta.pipeline.jobs.alerting.alert_state import is_set_back
 from stafeta.pipeline.jobs.alerting.packs import packed
 from stafeta.pipeline.jobs.alerting.rules import Rule
 from stafeta.pipeline.jobs.batches.reading_source import ReadingSource, ReadingStream
@@ -24,6 +25,8 @@ VALUED: Final = "valued"  # those of the others, both as JSON,
 STATE: Final = "state"  # and the folder of what is kept
 DUE: Final = "due"
 """The note that says when the next deadline is, in milliseconds since 1970; 0 where there is none."""
+NOW: Final = "now"
+"""The note that says when the micro-batch was."""
 
 
 def options_of(rules: Sequence[Rule], folder: str) -> dict[str, str]:
@@ -53,7 +56,7 @@ class AlertStream(ReadingStream):
         self._silent = silent
         self._valued = valued
         self._folder = folder
-        self._due: tuple[Offsets, int] = {}, 0  # after which micro-batch
+        self._due: tuple[Offsets, int, int] = {}, 0, 0  # after which micro-batch, and when that was
 
     def wants(self, topic: str) -> bool:
         return super().wants(topic) and any(matcher(one)(topic) for one in (*self._silent, *self._valued))
@@ -65,8 +68,11 @@ class AlertStream(ReadingStream):
         if self._options.idle_trigger is None or self._target is not None:
             return False
         if self._due[0] != start:
-            self._due = start, last_notes(self._folder).get(DUE, 0)
-        return 0 < self._due[1] <= time_of_day() // 1000
+            notes = last_notes(self._folder)
+            self._due = start, notes.get(DUE, 0), notes.get(NOW, 0)
+        _, due, before = self._due
+        now = time_of_day() // 1000
+        return due > 0 and (due <= now or is_set_back(before, now))
 
     def _takes_all(self, topic: str) -> bool:
         return any(matcher(one)(topic) for one in self._silent)

@@ -2,7 +2,8 @@
 
 1. Of each topic there are the bytes of its state (`evaluation`), and when its next deadline is. Only the topics of a
    micro-batch, and those whose deadlines have passed, are looked into.
-2. Deadlines are looked at after the readings: a topic that has some is not silent.
+2. Deadlines are looked at after the readings: a topic that has some is not silent. All of them are where the clock was
+   set back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from stafeta.pipeline.jobs.alerting.alert_messages import payload_of, topic_of
 from stafeta.pipeline.jobs.alerting.evaluation import (
+    TOLERANCE,
     Evaluation,
     Readings,
     State,
@@ -48,8 +50,11 @@ class Advanced(NamedTuple):
     ahead: int
 
 
-def advanced(rules: Sequence[Rule], states: States, readings: Mapping[str, Readings], now: int) -> Advanced:
-    """What comes of states and readings by topic, at this time (milliseconds since 1970)."""
+def advanced(
+    rules: Sequence[Rule], states: States, readings: Mapping[str, Readings], now: int, before: int = 0
+) -> Advanced:
+    """What comes of states and readings by topic, at this time (milliseconds since 1970), and at that of the
+    micro-batch before."""
     after = dict(states)
     messages: list[tuple[str, str]] = []
     late = ahead = 0
@@ -66,10 +71,16 @@ def advanced(rules: Sequence[Rule], states: States, readings: Mapping[str, Readi
         found = evaluate(mine, state, readings[topic], now)
         late, ahead = late + found.late, ahead + found.ahead
         note(topic, mine, found)
-    for topic in sorted(topic for topic, one in after.items() if 0 < one.due <= now):
+    all_of_them = is_set_back(before, now)
+    for topic in sorted(topic for topic, one in after.items() if one.due and (one.due <= now or all_of_them)):
         mine = [rule for rule in rules if rule.matches(topic)]
         note(topic, mine, expire(mine, load(after[topic].state), now))
     return Advanced(after, messages, late, ahead)
+
+
+def is_set_back(before: int, now: int) -> bool:
+    """Whether the clock was, between two times that it had."""
+    return before > now + TOLERANCE
 
 
 def known(rules: Sequence[Rule], state: State) -> Known:

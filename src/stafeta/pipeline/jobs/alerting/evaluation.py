@@ -10,7 +10,7 @@
 5. Readings may come in any number of batches: the events are the same, and what is remembered is bounded.
 6. Silence is counted on the clock of the one who reads, from the batch in which the last message was read. When a
    deadline is noticed more than `TOLERANCE` late, the reader was away: the whole time is waited once more, and only
-   once.
+   once. Where it is further off than the whole time, the clock was set back: it counts from now on.
 7. A rule that judges otherwise than the one of this name before it forgets what that one had seen, but not that it was
    raised.
 """
@@ -122,6 +122,8 @@ def expire(rules: Sequence[Rule], state: State, now: int) -> Evaluation:
     standings = dict(state.standings)
     for rule, deadline, again in _deadlines(rules, state):
         if deadline > now:
+            latest = now + _milliseconds(rule)
+            standings[rule.name] = Standing(rule.mark, memory=[min(deadline, latest), again])
             continue
         if now - deadline > TOLERANCE and not again:
             standings[rule.name] = Standing(rule.mark, memory=[now + _milliseconds(rule), True])

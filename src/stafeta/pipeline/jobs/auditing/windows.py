@@ -1,8 +1,11 @@
-"""Whether each window that was published is in the table `rollups`, once, and the same.
+"""Whether each window that was published is in the table `rollups`, once, and the same; and each that is there was
+published.
 
 1. A window goes to the lake first, and then to its topic: what is in the topic is in the lake that is looked up later.
 2. A message counts if a rollup has published it that writes to this table; others may publish what they like.
 3. What a rollup published before it wrote to this table is not missed: it wrote to another lake then.
+4. A window of the table that is looked up first is in its topic soon after. Where lake and log do not have a topic from
+   its first message on, nobody knows what was in it.
 """
 
 from collections.abc import Collection
@@ -25,6 +28,7 @@ CHECK: Final = "windows"
 TWICE: Final = "more than once in the table rollups"
 UNKNOWN: Final = "published, not in the table rollups"
 UNLIKE: Final = "not the same in the table rollups"
+UNPUBLISHED: Final = "in the table rollups, not published"
 TOPICS: Final = "rollup/"
 """How the topics begin that windows are published to."""
 COLUMNS: Final = ("topic", "offset", "timestamp", "producer", "payload")
@@ -59,23 +63,7 @@ def repeated(rows: "DataFrame") -> list[Finding]:
 
 def compare(tally: Tally, messages: "DataFrame", rows: "DataFrame", published_by: Collection[str]) -> None:
     """Adds what is wrong with windows in topics, given as messages with `COLUMNS`, by the rows of the table."""
-    read = ", ".join(
-        f"{name} {'string' if type_ == 'timestamp' else type_}" for name, type_ in _TYPES.items()
-    )
-    windows = (
-        messages.where(sf.col("topic").startswith(TOPICS) & sf.col("producer").isin(*published_by))
-        .withColumn("window", sf.from_json(sf.col("payload").cast("string"), read))
-        .select(
-            sf.col("topic").alias("place"),
-            "offset",
-            "producer",
-            sf.unix_micros("timestamp").alias("published"),
-            *(
-                _plain(sf.col(f"window.{name}").try_cast(type_), type_).alias(name)
-                for name, type_ in _TYPES.items()
-            ),
-        )
-    )
+    windows = _published(messages, published_by)
     stored = rows.select(
         *_KEY, *(_plain(sf.col(name), _TYPES[name]).alias(f"lake_{name}") for name in _FIGURES)
     )
@@ -111,6 +99,48 @@ def compare(tally: Tally, messages: "DataFrame", rows: "DataFrame", published_by
     )
     for place, offset, there in found.collect():
         tally.add(CHECK, place, UNLIKE if there else UNKNOWN, [(offset, offset + 1)])
+
+
+def unpublished(
+    rows: "DataFrame", messages: "DataFrame", published_by: Collection[str], places: Collection[str]
+) -> list[Finding]:
+    """The windows that are not among messages with `COLUMNS`, of those that belong in these topics."""
+    spark: Any = rows.sparkSession
+    known = sf.broadcast(spark.createDataFrame([(place,) for place in places], "place string"))
+    found = (
+        rows.select(*_KEY, sf.concat(sf.lit(TOPICS), "size", sf.lit("/"), "topic").alias("place"))
+        .join(known, "place")
+        .join(_published(messages, published_by).select(*_KEY), [*_KEY], "left_anti")
+        .groupBy("place")
+        .agg(sf.count("*").alias("windows"), sf.expr("min(unix_micros(start))").alias("first"))
+        .orderBy("place")
+        .limit(MOST)
+    )
+    return [
+        Finding(CHECK, place, f"{UNPUBLISHED}: from {iso(time_of(first))} on", (), windows)
+        for place, windows, first in found.collect()
+    ]
+
+
+def _published(messages: "DataFrame", published_by: Collection[str]) -> "DataFrame":
+    """The windows in messages with `COLUMNS`."""
+    read = ", ".join(
+        f"{name} {'string' if type_ == 'timestamp' else type_}" for name, type_ in _TYPES.items()
+    )
+    return (
+        messages.where(sf.col("topic").startswith(TOPICS) & sf.col("producer").isin(*published_by))
+        .withColumn("window", sf.from_json(sf.col("payload").cast("string"), read))
+        .select(
+            sf.col("topic").alias("place"),
+            "offset",
+            "producer",
+            sf.unix_micros("timestamp").alias("published"),
+            *(
+                _plain(sf.col(f"window.{name}").try_cast(type_), type_).alias(name)
+                for name, type_ in _TYPES.items()
+            ),
+        )
+    )
 
 
 def _plain(column: "Column", type_: str) -> "Column":

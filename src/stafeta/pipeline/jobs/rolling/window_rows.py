@@ -3,18 +3,23 @@
 Numbers in messages are written as Spark's `to_json` writes them, which is as Java does: `0.25`, `1.0E-4`, `1.25E7`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.expressions import And, GreaterThan, In
 
 from stafeta.names import MAX_BYTES, MAX_LEVELS
 from stafeta.pipeline.jobs.batches.readings import Numbers
 from stafeta.pipeline.jobs.rolling.windows import Windows
+from stafeta.times import time_of
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 RANKS: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -44,6 +49,15 @@ def finished(windows: Windows, labels: Mapping[int, str]) -> pa.Table:
         **{name: pa.array(column) for name, column in numbers.items()},
     }
     return pa.table(columns)
+
+
+def closed_windows(table: "Table", topics: Sequence[str], time: int) -> Windows:
+    """The windows of these topics in the table `rollups` that end after a time, as those that are closed."""
+    wanted = And(In("topic", topics), GreaterThan("end", time_of(time).isoformat()))
+    rows = table.scan(wanted, selected_fields=("topic", "start", "end")).to_arrow().combine_chunks()
+    starts, ends = (rows.column(name).cast(pa.int64()).to_numpy() for name in ("start", "end"))
+    names = rows.column("topic").cast(pa.string()).combine_chunks()
+    return Windows.closed_before(names, ends - starts, starts)
 
 
 def published(rows: pa.Table, prefix: str) -> pa.RecordBatch:

@@ -4,7 +4,9 @@
    tasks and batches become one.
 2. A row of size 0 is a topic's clock: its start is the newest time that the topic has had, `NEVER` where nothing is
    known of it, and its count is that of the readings whose times are ahead.
-3. Sizes and times are in microseconds since 1970; m2 is the sum of the squares of the distances from the mean.
+3. A row with a size below 0 is a window that was closed before the time of the day was set back, to a time before its
+   end: what comes for it is late.
+4. Sizes and times are in microseconds since 1970; m2 is the sum of the squares of the distances from the mean.
 """
 
 from collections.abc import Iterable, Sequence
@@ -67,10 +69,17 @@ class Windows:
 
     @classmethod
     def clocks(cls, topics: Any, times: Integers, ahead: Integers) -> "Windows":
-        count = len(topics)
-        columns = {name: np.zeros(count, dtype) for name, dtype in _COLUMNS.items()}
-        columns |= {"start": times, "count": ahead}
-        return cls(topics, columns, Sketches.empty(count))
+        return cls._plain(topics, start=times, count=ahead)
+
+    @classmethod
+    def closed_before(cls, topics: Any, sizes: Integers, starts: Integers) -> "Windows":
+        return cls._plain(topics, size=-sizes, start=starts)
+
+    @classmethod
+    def _plain(cls, topics: Any, **known: Integers) -> "Windows":
+        """Rows without readings."""
+        columns = {name: np.zeros(len(topics), dtype) for name, dtype in _COLUMNS.items()}
+        return cls(topics, columns | known, Sketches.empty(len(topics)))
 
     @classmethod
     def joined(cls, parts: "Sequence[Windows]") -> "Windows":
