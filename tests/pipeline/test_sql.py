@@ -291,8 +291,8 @@ def test_of_the_log_only_those_columns_are_read_that_a_query_uses(
     Stored(spark, config).register(decoded=True)  # as for a long log
     of_numbers = [scans_of(spark.sql(list(USED)[number])) for number in (1, 7)]
     assert [used_columns(scans) for scans in of_numbers] == [
-        ["kind", "number", "topic"],
-        ["decimal", "kind", "number", "offset", "payload", "topic"],
+        ["number", "numeric", "topic"],
+        ["decimal", "kind", "number", "numeric", "offset", "payload", "topic"],
     ]
     register(spark, config)
     compared = [*list(USED)[:2], *list(USED)[3:6], list(USED)[7]] if archived else NEVER_NULL

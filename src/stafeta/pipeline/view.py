@@ -35,6 +35,7 @@ COLUMNS: Final = (*TABLES["messages"].names, "text")
 READINGS: Final = (*OF_A_MESSAGE[:-1], "number", "decimal")
 DECODED: Final = {"number": "double", "decimal": "decimal(38,18)"}
 NUMBERS: Final = ("int", "short_real", "float")
+_TOLD: Final = {"numeric": "boolean"}  # by the log's source, which is cheaper than to compare kinds
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
 _EMPTY: Final = {"string": "", "binary": b"", "bigint": 0, "timestamp": datetime(1970, 1, 1, tzinfo=UTC)}
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
@@ -183,7 +184,7 @@ class Stored:
             stored = self._spark.createDataFrame([], table.columns)
         if live is None or not decoded:
             return stored, numbers(stored)
-        readings = live.where(_is_number()).select(*READINGS)
+        readings = live.where(sf.col("numeric")).select(*READINGS)
         return stored, readings if self._past is None else numbers(self._past).unionByName(readings)
 
     def _offsets(self, names: Sequence[str]) -> "DataFrame":
@@ -236,7 +237,7 @@ def known_unread(names: Collection[str]) -> bool:
 def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
     """The columns of the table `messages`, and decoded ones, empty where they are not named: null only where a message
     may have none, since Spark makes of count(payload), where that is never null, a count that does not name it."""
-    types = TABLES["messages"].types | DECODED
+    types = TABLES["messages"].types | DECODED | _TOLD
     empty = {name: sf.lit(_EMPTY.get(type_) if name in PLAIN else None) for name, type_ in types.items()}
     return frame.select(
         *(
@@ -311,11 +312,11 @@ def matching(filters: Iterable[str]) -> "Column":
 
 def _needed(columns: Collection[str], *, decoded: bool) -> list[str]:
     """The columns to read that these are made of."""
-    kept = DECODED if decoded else {}
+    kept = DECODED | _TOLD if decoded else {}
     made = {"text", *DECODED} - {*kept}
     wanted = {*columns, *(("kind", "payload") if made & {*columns} else ())}
     if not wanted.isdisjoint(kept):
-        wanted.add("kind")
+        wanted.add("numeric")
     return [name for name in (*TABLES["messages"].names, *kept) if name in wanted] or ["offset"]
 
 
