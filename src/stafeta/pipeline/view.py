@@ -11,6 +11,7 @@
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from stafeta.pipeline.connector.spark_schema import PLAIN
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
-from stafeta.ranges import Ranges, first_missing, united, without
+from stafeta.ranges import Ranges, first_missing, union, united, within, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 COLUMNS: Final = (*TABLES["messages"].names, "text")
 READINGS: Final = (*OF_A_MESSAGE[:-1], "number", "decimal")
 DECODED: Final = {"number": "double", "decimal": "decimal(38,18)"}
-NUMBERS: Final = ("int", "short_real", "float")
 _TOLD: Final = {"numeric": "boolean"}  # by the log's source, which is cheaper than to compare kinds
+NUMBERS: Final = ("int", "short_real", "float")
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
 _EMPTY: Final = {"string": "", "binary": b"", "bigint": 0, "timestamp": datetime(1970, 1, 1, tzinfo=UTC)}
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
@@ -143,6 +144,27 @@ class Stored:
         """So many messages are read of the log."""
         self.gone = list(gone_of(topics, self._known))
         """Which messages the lake lacks, and the log has no more: sentences."""
+
+    def last(self, topic: str, count: int, least: int) -> "Stored | None":
+        """The last messages of a topic alone, so many; None where it has less than `least` beside them."""
+        archived, unread = self._known.archived.get(topic, []), self._unread.get(topic, [])
+        runs = union([*archived, *unread])
+        if sum(stop - start for start, stop in runs) < count + least or filters_of(topic) != [topic]:
+            return None
+        since = runs[-1][1]
+        for start, stop in reversed(runs):
+            since = max(start, stop - count)
+            count -= stop - since
+            if not count:
+                break
+        made = copy(self)
+        made._subscribe, made._filters = topic, [topic]
+        made._starts = {topic: max(self._starts.get(topic, since), since)}
+        made._unread = {topic: within(unread, since, None)}
+        if self._past is not None:
+            found = self._past.where((sf.col("topic") == topic) & (sf.col("offset") >= since))
+            made._past = found if archived and archived[-1][1] > since else None
+        return made
 
     def register(
         self,
