@@ -6,7 +6,7 @@
 3. Nothing here makes a Python object of a row unless it is asked for `column` or `payloads`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple, cast
 
@@ -119,11 +119,24 @@ def _one(batches: "list[ColumnBatch]") -> "ColumnBatch":
     return ColumnBatch(first.topic, first.base, block.rows, block, 0)
 
 
-def together(batches: "Sequence[ColumnBatch]") -> Block:
-    """The messages of several batches, of any topics, one after the other."""
+def together(batches: "Sequence[ColumnBatch]", wanted: Container[int] = range(len(NAMES))) -> Block:
+    """The messages of several batches, of any topics, one after the other; only the columns that are wanted."""
     rows = sum([batch.count for batch in batches])
-    columns = zip(*[batch.block.columns for batch in batches], strict=True)
-    return Block(rows, tuple([_together(index, values, batches) for index, values in enumerate(columns)]))
+    columns = enumerate(zip(*[batch.block.columns for batch in batches], strict=True))
+    made = [_together(index, values, batches) if index in wanted else None for index, values in columns]
+    return Block(rows, tuple(made))
+
+
+def side_by_side(batches: "Sequence[ColumnBatch]") -> "list[ColumnBatch]":
+    """The same rows in fewer batches: those that lie side by side in one block, of whatever topics, are one."""
+    made: list[ColumnBatch] = []
+    for batch in batches:
+        last = made[-1] if made else None
+        if last and last.block is batch.block and last.row + last.count == batch.row:
+            made[-1] = ColumnBatch("", 0, last.count + batch.count, last.block, last.row)
+        else:
+            made.append(batch)
+    return made
 
 
 def _together(index: int, values: tuple[Any, ...], batches: "Sequence[ColumnBatch]") -> Any:

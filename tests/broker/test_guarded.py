@@ -65,6 +65,7 @@ REFUSED: dict[str, Doing] = {
     "has_pending": lambda v, s: v.has_pending(s, None),
     "unacknowledged": lambda v, s: anext(aiter(v.unacknowledged(s))),
     "read": lambda v, s: v.read(topic_of(v), 1, 1000),
+    "scan": lambda v, s: v.scan([(topic_of(v), 1, 2)]),
     "locate": lambda v, s: v.locate(topic_of(v), 0),
     "offset_at": lambda v, s: v.offset_at(topic_of(v), 1, 1),
     "measure": lambda v, s: v.measure(topic_of(v), 1),

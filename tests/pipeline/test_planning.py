@@ -8,7 +8,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stafeta.errors import DataLoss
-from stafeta.pipeline.connector.planning import FEW, LEAST, MOST, OPENING, Held, Range, Task, checked, tasks
+from stafeta.pipeline.connector.planning import (
+    FEW,
+    LEAST,
+    MOST,
+    OPENING,
+    TOGETHER,
+    Held,
+    Range,
+    Task,
+    checked,
+    slices,
+    tasks,
+)
 from stafeta.pipeline.connector.stream import shared
 
 WEIGHTS = st.floats(1, MOST * 3) | st.integers(1, 300).map(float)
@@ -96,6 +108,38 @@ def test_two_tasks_that_follow_each_other_are_not_less_than_one(plan: Plan) -> N
     for one, other in pairwise(tasks(ranges, topics)):
         first = other.ranges[0]
         assert cost(one) + OPENING + topics[first.topic].weight > LEAST, "one more message had room"
+
+
+@given(plan=plans())
+def test_tasks_that_have_a_part_of_every_topic_have_every_offset_once(plan: Plan) -> None:
+    ranges, topics = plan
+    found = slices(ranges, topics)
+    wanted = [one for one in ranges if one.rows]
+    if len(wanted) < 2:
+        assert not found
+        return
+    assert all(task.together and task.ranges for task in found)
+    for one in wanted:
+        parts = [part for task in found for part in task.ranges if part.topic == one.topic]
+        assert all(part.rows for part in parts)
+        edges = [one.start, *(part.stop for part in parts)]
+        assert [part.start for part in parts] == edges[:-1]
+        assert edges[-1] == one.stop
+
+
+def test_parts_of_all_topics_are_as_large_as_parts_of_one() -> None:
+    ranges, topics = held(count=100, rows=50_000, weight=40.0)
+    found = slices(ranges, topics)
+    assert [rows(task) for task in found] == [1_250_000] * FEW
+    assert all(len(task.ranges) == 100 for task in found)
+    assert len(slices(*held(count=100, rows=10, weight=40.0))) == 1
+    large = slices(*held(count=100, rows=10 * MOST // 4000, weight=40.0))
+    assert len(large) == 10
+
+
+def test_too_many_topics_are_read_one_after_the_other() -> None:
+    assert slices(*held(count=TOGETHER, rows=10, weight=40.0))
+    assert not slices(*held(count=TOGETHER + 1, rows=10, weight=40.0))
 
 
 def test_small_topics_are_read_together() -> None:

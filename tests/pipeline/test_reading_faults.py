@@ -145,14 +145,15 @@ def test_a_stream_that_breaks_goes_on_after_the_last_row(
     assert "Trying again" in caplog.text, "it has read everything before"
 
 
+@pytest.mark.parametrize("together", [False, True])
 def test_a_stream_of_several_topics_that_breaks_goes_on_after_the_last_row(
-    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture, together: bool
 ) -> None:
     payloads = [number.ljust(len(LARGE)) for number in numbered(1, ROWS // 3)]
     published(broker, **dict.fromkeys(("a", "b", "c"), payloads))
     strict = reader(broker, subscribe="#", batchRows="10")
     found: dict[str, list[int]] = {"a": [], "b": [], "c": []}
-    task = Task(tuple(Range(topic, 1, ROWS // 3 + 1) for topic in found))
+    task = Task(tuple(Range(topic, 1, ROWS // 3 + 1) for topic in found), together=together)
     for batch in strict.read(task):
         if len(found["b"]) == 10:
             broker.restart()
@@ -172,14 +173,16 @@ def test_of_several_topics_what_is_gone_of_one_is_told(forgetful: BrokerProcess)
             reader(forgetful, subscribe="#", failOnDataLoss=fail) for fail in ("true", "false")
         )
         (task,) = strict.partitions()
+        assert isinstance(task, Task)
         dropped(connection, "b", 4)
         connection.unsubscribe("c", name="somebody")
         wait_until(lambda: not connection.topics("c"))
-    with pytest.raises(DataLoss, match="3 of the messages 1 to 10 of topic 'b' are gone"):
-        list(strict.read(task))
-    rows = [row for batch in tolerant.read(task) for row in batch.to_pylist()]
     expected = [("a", offset) for offset in range(1, 11)] + [("b", offset) for offset in range(4, 11)]
-    assert [(row["topic"], row["offset"]) for row in rows] == expected
+    for one in (task, Task(task.ranges, together=not task.together)):
+        with pytest.raises(DataLoss, match="3 of the messages 1 to 10 of topic 'b' are gone"):
+            list(strict.read(one))
+        rows = [row for batch in tolerant.read(one) for row in batch.to_pylist()]
+        assert [(row["topic"], row["offset"]) for row in rows] == expected
 
 
 def test_offsets_are_true_also_where_messages_have_gone_while_the_broker_was_away(

@@ -268,6 +268,36 @@ def test_a_feed_of_many_topics_goes_on_with_those_that_are_whole(tmp_path: Path)
     run(work())
 
 
+def test_of_several_topics_that_are_read_together_what_comes_before_damage_is_whole(tmp_path: Path) -> None:
+    async def work() -> None:
+        await several(tmp_path, topics=5, each=5)
+        zero_bodies(tmp_path, 8)  # the second message of t/2
+        broker = await Broker.open(FailingSqlite(tmp_path), tail=0)
+        topics = [broker.topic(f"t/{topic}") for topic in range(5)]
+
+        async def read(start: int) -> list[tuple[str, int]]:
+            scan = broker.scan([(topic, start, 100) for topic in topics])
+            return [
+                (batch.topic, offset)
+                for portion in [await scan(1 << 20, 1), await scan(1 << 20, 1)]
+                for batch in portion
+                for offset in range(batch.base, batch.end)
+            ]
+
+        scan = broker.scan([(topic, 1, 100) for topic in topics])
+        before = [(batch.topic, batch.base) for batch in await scan(1 << 20, 1)]
+        assert before == [*[(f"t/{topic}", 1) for topic in range(5)], ("t/0", 2), ("t/1", 2)]
+        for _ in range(2):
+            with pytest.raises(StoreDamaged, match="message 2 of 't/2' cannot be read"):
+                await scan(1 << 20, 1)
+        assert await read(3) == [(f"t/{topic}", offset) for offset in (3, 4, 5) for topic in range(5)]
+        await broker.skip("t/2", 2, 3)
+        assert len(await read(1)) == 24
+        await broker.close()
+
+    run(work())
+
+
 def test_who_counts_by_position_does_not_acknowledge_what_waits_behind_damage(tmp_path: Path) -> None:
     async def work() -> None:
         await several(tmp_path, topics=5, each=5)

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from stafeta.columns import Block, ColumnBatch
 from stafeta.message import COUNTER, PRODUCER, SOURCE, TIME, Kind
-from stafeta.store.port import Append, Group, TopicRecord
+from stafeta.store.port import Append, Group, Span, TopicRecord
 from stafeta.store.sqlite import SqliteStore
 from tests.broker.stores import run
 from tests.soundness import assert_sound
@@ -70,7 +71,18 @@ async def _check(folder: Path, groups: list[list[tuple[int, ColumnBatch, str, in
         middle = ends[id_] // 2
         part = [row for batch in await store.read(id_, middle, ends[id_], 1 << 30) for row in _rows(batch)]
         assert part == expected[id_][max(middle - 1, 0) :]
+    spans = [Span(id_, ends[id_] // 3, ends[id_]) for id_ in topics]
+    wanted = [row for id_, start, _ in spans for row in expected[id_][max(start - 1, 0) :]]
+    for size in (1, 1 << 30):
+        assert await _scanned(store, spans, size) == sorted(wanted, key=itemgetter(1)), "in order of position"
     await store.close()
+
+
+async def _scanned(store: SqliteStore, spans: list[Span], size: int) -> list[tuple[Any, ...]]:
+    read, rows = store.scan(spans), []
+    while batches := await read(size, 1):
+        rows += [row for batch in batches for row in _rows(batch)]
+    return rows
 
 
 def _rows(batch: Any) -> list[tuple[Any, ...]]:

@@ -145,6 +145,7 @@ class Broker:
         self.has_pending = reader.has_pending
         self.unacknowledged = reader.unacknowledged
         self.read = reader.read
+        self.scan = reader.scan
         self.locate = reader.locate
         self.offset_at = reader.offset_at
         self.measure = reader.measure

@@ -4,16 +4,19 @@
 2. A user may make only so many topics.
 """
 
+from collections.abc import Collection
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import InvalidClient, LimitReached, NotPermitted
+from stafeta.message import Batch
 from stafeta.names import COUNTER_PREFIX, USERS_PREFIX, check_filter, client_of, owned
 from stafeta.security import Principal
 from stafeta.security.pace import Pace
 from stafeta.security.permissions import BROKER, Permissions
 from stafeta.security.rules import ADMINISTER, LIST, PUBLISH, READ, SUBSCRIBE
+from stafeta.store.port import ReadNext
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
@@ -97,6 +100,18 @@ class Checked:
         )
         if not permissions.on(name, client or self.principal.client) & operation:
             raise self._refused(permissions, operation, name)
+
+    def _checking(self, operation: int, names: Collection[str], read: ReadNext) -> ReadNext:
+        """The same, where all of these are checked now and before each portion."""
+
+        async def checked(size: int, overhead: int) -> list[Batch]:
+            for name in names:
+                self._check(operation, name)
+            return await read(size, overhead)
+
+        for name in names:
+            self._check(operation, name)
+        return checked
 
     def _refused(self, permissions: Permissions, operation: int, name: str) -> NotPermitted:
         self._broker.security.observe_refusal(self.principal, operation, name)

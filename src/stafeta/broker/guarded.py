@@ -22,6 +22,7 @@ from stafeta.errors import LimitReached, StafetaError, StoreDamaged
 from stafeta.message import Batch, Kind, RowBatch
 from stafeta.names import client_of, is_filter
 from stafeta.security.rules import ACKNOWLEDGE, ADMINISTER, LIST, PUBLISH, READ, SUBSCRIBE
+from stafeta.store.port import ReadNext
 
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
@@ -372,6 +373,9 @@ class GuardedBroker(Overviews):
     ) -> list[Batch]:
         self._check(READ, topic.name)
         return await self._broker.read(topic, start, size, stop, overhead)
+
+    def scan(self, spans: Sequence[tuple[Topic, int, int]]) -> ReadNext:
+        return self._checking(READ, {topic.name for topic, _, _ in spans}, self._broker.scan(spans))
 
     async def locate(self, topic: Topic, time: int) -> int:
         self._check(_SEEN, topic.name)

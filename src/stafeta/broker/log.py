@@ -9,7 +9,7 @@ from operator import attrgetter
 from stafeta.broker.topic import Topic
 from stafeta.errors import StoreDamaged
 from stafeta.message import Batch
-from stafeta.store.port import Store
+from stafeta.store.port import ReadNext, Span, Store
 
 PIECE = 256  # rows of a batch in memory: readers who want less than all of it still share their batches
 
@@ -71,6 +71,24 @@ class Log:
             if error.topic == topic.name:
                 topic.found_damaged(error.start, error.stop)
             raise
+
+    def scan(self, spans: Sequence[tuple[Topic, int, int]]) -> ReadNext:
+        """Batches of several topics, each between two offsets, in the order in which they were committed."""
+        topics = {topic.name: topic for topic, _, _ in spans}
+        wanted = [
+            Span(topic.id, max(start, topic.first), min(stop, topic.visible)) for topic, start, stop in spans
+        ]
+        read = self._store.scan([span for span in wanted if span.start < span.stop])
+
+        async def next_(size: int, overhead: int) -> list[Batch]:
+            try:
+                return await read(size, overhead)
+            except StoreDamaged as error:
+                if error.topic in topics:
+                    topics[error.topic].found_damaged(error.start, error.stop)
+                raise
+
+        return next_
 
     async def verify(self, staged: Sequence[int]) -> None:
         """Raises StoreDamaged where a staged batch is not as it was written."""

@@ -1,7 +1,7 @@
 """Reading what topics hold: for a subscription what it has not acknowledged, for others whatever is there."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 from stafeta.broker.counts import Counts
 from stafeta.broker.cursor import Cursor
@@ -10,7 +10,7 @@ from stafeta.broker.portions import in_portions
 from stafeta.broker.topic import Subscription, Topic
 from stafeta.errors import StoreDamaged
 from stafeta.message import Batch
-from stafeta.store.port import Store
+from stafeta.store.port import ReadNext, Store
 
 FEW = 4 << 10  # bytes read at least of each of several topics
 AROUND = 1024  # messages read together, where some of them are acknowledged
@@ -126,6 +126,10 @@ class LogReader:
     ) -> list[Batch]:
         """Whatever the topic still holds from this offset on, acknowledged or not."""
         return await self._log.read(topic, start, topic.visible if stop is None else stop, size, overhead)
+
+    def scan(self, spans: Sequence[tuple[Topic, int, int]]) -> ReadNext:
+        """Whatever several topics still hold between two offsets each, in the order in which it was committed."""
+        return self._log.scan(spans)
 
     async def locate(self, topic: Topic, time: int) -> int:
         """The offset of the first message that is not older than `time` (microseconds)."""

@@ -11,6 +11,7 @@
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from stafeta.pipeline.connector.spark_schema import PLAIN
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
-from stafeta.ranges import Ranges, first_missing, united, without
+from stafeta.ranges import Ranges, first_missing, union, united, within, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 COLUMNS: Final = (*TABLES["messages"].names, "text")
 READINGS: Final = (*OF_A_MESSAGE[:-1], "number", "decimal")
 DECODED: Final = {"number": "double", "decimal": "decimal(38,18)"}
+_TOLD: Final = {"numeric": "boolean"}  # by the log's source, which is cheaper than to compare kinds
 NUMBERS: Final = ("int", "short_real", "float")
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
 _EMPTY: Final = {"string": "", "binary": b"", "bigint": 0, "timestamp": datetime(1970, 1, 1, tzinfo=UTC)}
@@ -143,6 +145,27 @@ class Stored:
         self.gone = list(gone_of(topics, self._known))
         """Which messages the lake lacks, and the log has no more: sentences."""
 
+    def last(self, topic: str, count: int, least: int) -> "Stored | None":
+        """The last messages of a topic alone, so many; None where it has less than `least` beside them."""
+        archived, unread = self._known.archived.get(topic, []), self._unread.get(topic, [])
+        runs = union([*archived, *unread])
+        if sum(stop - start for start, stop in runs) < count + least or filters_of(topic) != [topic]:
+            return None
+        since = runs[-1][1]
+        for start, stop in reversed(runs):
+            since = max(start, stop - count)
+            count -= stop - since
+            if not count:
+                break
+        made = copy(self)
+        made._subscribe, made._filters = topic, [topic]
+        made._starts = {topic: max(self._starts.get(topic, since), since)}
+        made._unread = {topic: within(unread, since, None)}
+        if self._past is not None:
+            found = self._past.where((sf.col("topic") == topic) & (sf.col("offset") >= since))
+            made._past = found if archived and archived[-1][1] > since else None
+        return made
+
     def register(
         self,
         columns: Collection[str] = (*COLUMNS, *READINGS),
@@ -183,7 +206,7 @@ class Stored:
             stored = self._spark.createDataFrame([], table.columns)
         if live is None or not decoded:
             return stored, numbers(stored)
-        readings = live.where(_is_number()).select(*READINGS)
+        readings = live.where(sf.col("numeric")).select(*READINGS)
         return stored, readings if self._past is None else numbers(self._past).unionByName(readings)
 
     def _offsets(self, names: Sequence[str]) -> "DataFrame":
@@ -236,7 +259,7 @@ def known_unread(names: Collection[str]) -> bool:
 def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
     """The columns of the table `messages`, and decoded ones, empty where they are not named: null only where a message
     may have none, since Spark makes of count(payload), where that is never null, a count that does not name it."""
-    types = TABLES["messages"].types | DECODED
+    types = TABLES["messages"].types | DECODED | _TOLD
     empty = {name: sf.lit(_EMPTY.get(type_) if name in PLAIN else None) for name, type_ in types.items()}
     return frame.select(
         *(
@@ -311,11 +334,11 @@ def matching(filters: Iterable[str]) -> "Column":
 
 def _needed(columns: Collection[str], *, decoded: bool) -> list[str]:
     """The columns to read that these are made of."""
-    kept = DECODED if decoded else {}
+    kept = DECODED | _TOLD if decoded else {}
     made = {"text", *DECODED} - {*kept}
     wanted = {*columns, *(("kind", "payload") if made & {*columns} else ())}
     if not wanted.isdisjoint(kept):
-        wanted.add("kind")
+        wanted.add("numeric")
     return [name for name in (*TABLES["messages"].names, *kept) if name in wanted] or ["offset"]
 
 

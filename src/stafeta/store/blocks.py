@@ -12,6 +12,7 @@
 
 import zlib
 from collections.abc import Sequence
+from functools import cache
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -245,15 +246,19 @@ def decode(block: int, header: bytes, body: bytes) -> tuple[Block, list[Run]]:
 
 def _decoded(content: dict[str, Any], body: bytes) -> Block:
     rows, constants, counting = content["rows"], content["constants"], content.get("counting", {})
-    names = [name for name in NAMES if name not in constants and name not in counting]
-    schema = pa.schema([_FIELDS[name] for name in names])
-    arrays = pa.ipc.read_record_batch(pa.py_buffer(body), schema).columns
+    names = tuple([name for name in NAMES if name not in constants and name not in counting])
+    arrays = pa.ipc.read_record_batch(pa.py_buffer(body), _schema(names)).columns
     columns: list[Any] = [constants.get(name) for name in NAMES]
     for name, first in counting.items():
         columns[_INDEX[name]] = range(first, first + rows)
     for name, array in zip(names, arrays, strict=True):
         columns[_INDEX[name]] = array
     return Block(rows, tuple(columns))
+
+
+@cache
+def _schema(names: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([_FIELDS[name] for name in names])
 
 
 def batch_of(name: str, block: Block, run: Run) -> ColumnBatch:

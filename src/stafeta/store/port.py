@@ -9,9 +9,9 @@
    broker sends when `checkpoint_due`. `open` returns the batches appended since, for the broker to replay.
 """
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from stafeta.histogram import Histogram
 from stafeta.message import Batch
@@ -215,6 +215,18 @@ class Usage(NamedTuple):
     free: int  # for whoever runs the broker
 
 
+class Span(NamedTuple):
+    """Offsets of a topic, from `start` up to, not including, `stop`."""
+
+    topic: int
+    start: int
+    stop: int
+
+
+ReadNext: TypeAlias = Callable[[int, int], Awaitable[list[Batch]]]
+"""The next batches, up to about so many bytes, where each message takes so many beside its payload; none at the end."""
+
+
 class Store(Protocol):
     sync_seconds: Histogram  # how long commits waited for the disk
 
@@ -230,6 +242,10 @@ class Store(Protocol):
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
         """Batches of the topic, in order and without gaps, from `start` up to `stop` or until `size` bytes of payload
         are passed. At least one message where there is any."""
+
+    def scan(self, spans: Sequence[Span]) -> ReadNext:
+        """The messages of several topics, in the order in which they were committed; those of a topic in the order of
+        their offsets. What was collected is left out."""
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         """The lowest offset that retention keeps: the first of a batch not wholly older than `before` (microseconds),

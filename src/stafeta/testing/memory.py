@@ -14,7 +14,9 @@ from stafeta.store.port import (
     KeepRecord,
     ProducerRecord,
     Promotion,
+    ReadNext,
     Snapshot,
+    Span,
     StagedRecord,
     SubscriptionRecord,
     TopicRecord,
@@ -159,6 +161,24 @@ class MemoryStore:
                 batches.append(batch.cut(start, stop))
                 size -= batches[-1].size
         return batches
+
+    def scan(self, spans: Sequence[Span]) -> ReadNext:
+        found: list[Batch] = [
+            batch.cut(span.start, span.stop)
+            for span in spans
+            for batch in self._log.get(span.topic, ())
+            if batch.end > span.start and batch.base < span.stop
+        ]
+        found.sort(key=lambda batch: batch.positions[0], reverse=True)
+
+        async def read(size: int, overhead: int) -> list[Batch]:
+            batches: list[Batch] = []
+            while found and size > 0:
+                batches.append(found.pop())
+                size -= batches[-1].size + overhead * batches[-1].count
+            return batches
+
+        return read
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         batches = self._log.get(topic, [])

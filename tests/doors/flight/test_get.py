@@ -1,6 +1,7 @@
 """What a ticket gives: ranges, columns, limits, order."""
 
 import json
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -107,6 +108,9 @@ def ten(flying: BrokerProcess) -> str:
         {"spans": [["ten", 1, 2]], "from": 1},
         {"spans": [["ten", 1, 2]], "to_time": 5},
         {"spans": [["ten", 1, 2]], "follow": True},
+        {"spans": [["ten", 1, 2]], "together": 1},
+        {"spans": [["ten", 1, 2]] * 1001, "together": True},
+        {"topic": "ten", "together": True},
     ],
     ids=lambda ticket: ascii(ticket)[:60],
 )
@@ -334,3 +338,47 @@ def test_spans_give_each_topic_by_itself_and_say_where_batches_begin(
         for offset in range(max(low, 1), min(high, counts[topic] + 1))
     ]
     assert found == expected[:limit]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "/b", "/none"]), st.integers(0, 12), st.integers(0, 12)), min_size=1
+    ),
+    st.integers(1, 5),
+    st.none() | st.integers(0, 12),
+    st.booleans(),
+)
+def test_spans_together_come_in_the_order_of_the_log_and_say_whose_rows_are_whose(
+    flying: BrokerProcess,
+    ten: str,
+    spans: list[tuple[str, int, int]],
+    batch_rows: int,
+    limit: int | None,
+    runs: bool,
+) -> None:
+    counts = {ten: 10, f"{ten}/b": 7, f"{ten}/none": 0}
+    columns = ["offset", "payload", "topic", "position", "kind"]
+    with Peer(flying.door("flight")) as peer:
+        every = peer.get({"filter": f"{ten}/#", "columns": columns}).to_pylist()
+        wanted = [(ten + name, low, high) for name, low, high in spans]
+        asked = {"spans": wanted, "together": True, "columns": columns, "runs": runs, "mark": ""}
+        asked |= {"batch_rows": batch_rows, "limit": limit}
+        found: list[dict[str, Any]] = []
+        for chunk in peer.client.do_get(flight.Ticket(json.dumps(asked).encode()), peer.options):
+            assert chunk.data is not None
+            assert chunk.app_metadata is not None
+            assert 0 < chunk.data.num_rows <= batch_rows
+            about = json.loads(chunk.app_metadata.to_pybytes())
+            rows = pa.Table.from_batches([chunk.data]).to_pylist()
+            named = [(topic, first + at) for topic, first, count in about["runs"] for at in range(count)]
+            assert named == [(row["topic"], row["offset"]) for row in rows]
+            assert about["mark"]
+            found += rows
+    times = Counter((topic, offset) for topic, low, high in wanted for offset in range(low, high))
+    expected = [row for row in every for _ in range(times[row["topic"], row["offset"]])]
+    assert sum(counts.values()) == len(every)
+    assert len(found) == len(expected[:limit])
+    if max(times.values(), default=0) < 2:  # else what is there twice comes with the one span or the other
+        assert found == expected[:limit]
+    elif limit is None:
+        assert Counter(row["position"] for row in found) == Counter(row["position"] for row in expected)

@@ -193,6 +193,7 @@ class Calls(flight.FlightServerBase):
                 runs=wanted.runs,
                 mark=mark,
                 apart=bool(wanted.spans),
+                together=wanted.together,
             )
             schema = encoder.schema
             if mark is not None:

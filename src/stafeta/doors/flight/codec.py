@@ -19,6 +19,7 @@ from stafeta.times import micros_of
 MORE_COLUMNS: Final = ("counter", "position")
 BATCH_ROWS: Final = 65_536
 MAX_PARTITIONS: Final = 10_000
+MAX_TOGETHER: Final = 1_000  # spans that are read together: of each, a part of the index is in memory
 SENTENCE: Final = 500  # characters
 MAX_BODY: Final = 1 << 20  # bytes
 _LARGEST: Final = (1 << 63) - 1
@@ -63,6 +64,8 @@ class Ticket:
     mark: str | None = None
     spans: tuple[Span, ...] = ()
     """In place of a topic or a filter: the offsets of several topics."""
+    together: bool = False
+    """Their messages come in the order of the log, and not one topic after the other."""
 
     @property
     def wanted(self) -> str:
@@ -130,6 +133,9 @@ def read_ticket(data: bytes) -> Ticket:
         raise InvalidRequest("What follows has no end: leave out to and to_time, or follow.")
     if spans and (follow or range_ != ALL):
         raise InvalidRequest("A ticket with spans has their offsets: leave out from, to, times and follow.")
+    together = body.flag("together")
+    if together and not 0 < len(spans) <= MAX_TOGETHER:
+        raise InvalidRequest(f"What is read together are spans, and at most {MAX_TOGETHER}.")
     columns = body.texts("columns", optional=True)
     ticket = Ticket(
         topic=topic,
@@ -143,6 +149,7 @@ def read_ticket(data: bytes) -> Ticket:
         runs=body.flag("runs"),
         mark=body.text("mark", optional=True),
         spans=spans,
+        together=together,
     )
     body.end()
     return ticket

@@ -5,11 +5,13 @@
 3. Who asks for marks gets one with each batch, that of its last row.
 4. Who asks for runs gets the columns of text run-end encoded: what is constant goes as one value. Of one topic, the
    offset of a batch's first row is in its metadata, so that nobody needs the column.
-5. Who asks for spans gets each topic in batches of its own, whose metadata have its name, too.
+5. Who asks for spans gets each topic in batches of its own, whose metadata have its name, too; or several together,
+   with metadata that list the runs of rows of one topic with offsets that follow each other.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Any, Final
 
@@ -17,7 +19,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stafeta.columns import ColumnBatch, Repeats, as_columns, counting, joined
+from stafeta.columns import ColumnBatch, Repeats, as_columns, counting, joined, side_by_side, together
 from stafeta.message import COUNTER, KIND, PAYLOAD, POSITION, PRODUCER, SOURCE, TIME, Batch, Kind
 
 _FIELDS: Final[dict[str, Any]] = {
@@ -66,8 +68,11 @@ class BatchEncoder:
         runs: bool = False,
         mark: Callable[[int], str] | None = None,
         apart: bool = False,
+        together: bool = False,
     ) -> None:
-        """With `apart`, no batch has messages of several topics, and each has its topic in its metadata."""
+        """With `apart`, no batch has messages of several topics, and each has its topic in its metadata. With
+        `together` messages come as they lie in the log, and the metadata say which are whose."""
+        self._together = together
         self._apart = apart
         self.schema = schema_of(columns, runs=runs)
         self._runs = runs
@@ -84,6 +89,9 @@ class BatchEncoder:
     def batches(self, portion: Sequence[Batch]) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
         """What a stream hands out together; if asked for, with the metadata that says where it begins and ends."""
         found = [as_columns(batch) for batch in portion]
+        if self._together:
+            yield from self._of_all(found)
+            return
         topic = found[0].topic
         if self._apart or all(batch.topic == topic for batch in found):
             for _, ones in groupby(found, attrgetter("topic")):
@@ -105,6 +113,34 @@ class BatchEncoder:
                 if rows := self._within(min(self._rows, batch.end - start)):
                     part = batch.cut(start, start + rows)
                     yield self._with_metadata(self._made(part), part.last_position, start, batch.topic)
+
+    def _of_all(self, found: list[ColumnBatch]) -> Iterator[pa.RecordBatch | tuple[pa.RecordBatch, bytes]]:
+        left, total = deque(found), sum([batch.count for batch in found])
+        while total and (rows := self._within(min(self._rows, total))):
+            total -= rows
+            yield self._of_several(_taken(left, rows), rows)
+
+    def _of_several(self, found: list[ColumnBatch], rows: int) -> tuple[pa.RecordBatch, bytes]:
+        """One batch of batches of any topics."""
+        ends: Any = pa.array(accumulate([batch.count for batch in found]), pa.int32())
+        block = together(side_by_side(found), [_INDEX[name] for name in self._columns if name in _INDEX])
+        whole = ColumnBatch("", 0, rows, block, 0)
+        arrays: list[Any] = []
+        for name in self._columns:
+            if name == "topic":
+                topics = pa.RunEndEncodedArray.from_arrays(ends, pa.array([batch.topic for batch in found]))
+                arrays.append(topics if self._runs else _compute.run_end_decode(topics))
+            elif name == "offset":
+                starts = [0, *ends.to_pylist()]
+                shifts = [batch.base - start for batch, start in zip(found, starts, strict=False)]
+                spread = pa.RunEndEncodedArray.from_arrays(ends, pa.array(shifts, pa.int64()))
+                arrays.append(_compute.add(_compute.run_end_decode(spread), counting(0, rows)))
+            else:
+                arrays.append(self._array(whole, name))
+        metadata: dict[str, object] = {"runs": [(batch.topic, batch.base, batch.count) for batch in found]}
+        if self._mark is not None:
+            metadata["mark"] = self._mark(max([batch.last_position for batch in found]))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema), orjson.dumps(metadata)
 
     def _with_metadata(
         self, batch: pa.RecordBatch, last: int, offset: int | None = None, topic: str | None = None
@@ -157,3 +193,16 @@ class BatchEncoder:
         if isinstance(value, pa.Array | range) or index in (POSITION, COUNTER, TIME):
             return batch.array(index)
         return self._repeats.array(name, value, batch.count)
+
+
+def _taken(left: deque[ColumnBatch], rows: int) -> list[ColumnBatch]:
+    """The first rows, so many, of batches that are left."""
+    taken: list[ColumnBatch] = []
+    while rows:
+        batch = left.popleft()
+        if batch.count > rows:
+            left.appendleft(batch.cut(batch.base + rows, batch.end))
+            batch = batch.cut(batch.base, batch.base + rows)
+        taken.append(batch)
+        rows -= batch.count
+    return taken

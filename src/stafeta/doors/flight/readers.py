@@ -91,12 +91,8 @@ class SpansReader:
 
     def __init__(self, verbs: Verbs, spans: Sequence[Span]) -> None:
         self._verbs = verbs
-        self._left: deque[tuple[Topic, int, int]] = deque()
+        self._left = deque(_present(verbs, spans))
         self._failed: StafetaError | None = None
-        for span in spans:
-            with suppress(NoSuchTopic):
-                topic = verbs.topic(span.topic)
-                self._left.append((topic, span.start, min(span.stop, topic.visible)))
 
     async def next(self) -> list[Batch] | None:
         found: list[Batch] = []
@@ -129,6 +125,38 @@ class SpansReader:
 
     def close(self) -> None:
         self._left.clear()
+
+
+class TogetherReader:
+    """The same in the order of the log."""
+
+    def __init__(self, verbs: Verbs, spans: Sequence[Span]) -> None:
+        self._read = verbs.scan(_present(verbs, spans))
+        self._failed: StafetaError | None = None
+
+    async def next(self) -> list[Batch] | None:
+        if self._failed is not None:
+            raise self._failed
+        return await self._read(PORTION, ROW) or None
+
+    def fail(self, error: StafetaError) -> None:
+        self._failed = error
+
+    def recheck(self) -> None:
+        """Each portion is checked."""
+
+    def close(self) -> None:
+        pass
+
+
+def _present(verbs: Verbs, spans: Sequence[Span]) -> list[tuple[Topic, int, int]]:
+    """The spans of the topics that there are, up to where these end now."""
+    found = []
+    for span in spans:
+        with suppress(NoSuchTopic):
+            topic = verbs.topic(span.topic)
+            found.append((topic, span.start, min(span.stop, topic.visible)))
+    return found
 
 
 class ConsumerReader:

@@ -32,6 +32,7 @@ from stafeta.doors.flight.readers import (
     Reader,
     SpansReader,
     Stream,
+    TogetherReader,
     edges,
     live_reader,
     unacknowledged,
@@ -304,7 +305,7 @@ class FlightDoor:
         elif ticket.spans:
             for name in {span.topic for span in ticket.spans}:
                 check_name(name)
-            reader = SpansReader(verbs, ticket.spans)
+            reader = (TogetherReader if ticket.together else SpansReader)(verbs, ticket.spans)
         elif ticket.topic is not None and not ticket.follow:
             check_name(ticket.topic)
             topic = verbs.topic(ticket.topic)

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from stafeta.errors import NoSuchOffset
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import Offset, ReadOptions, StartOffset
-from stafeta.pipeline.connector.planning import Held, Range, Task, checked, held, tasks
+from stafeta.pipeline.connector.planning import Held, Range, Task, checked, held, slices, tasks
 from stafeta.pipeline.connector.pushdown import Wanted, narrowed
 from stafeta.pipeline.connector.spark_schema import arrow_schema, check_schema
 
@@ -37,8 +37,9 @@ class TopicReader(DataSourceReader):
                 start, stop = wanted.offsets(found.start, found.stop)
                 ranges.append(Range(name, start, stop))
         parts: list[InputPartition] = []
-        parts += tasks(ranges, topics, options.min_partitions, options.max_records)
-        return parts
+        if options.min_partitions == 1 and options.max_records is None:
+            parts += slices(ranges, topics)
+        return parts or [*tasks(ranges, topics, options.min_partitions, options.max_records)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         if not isinstance(

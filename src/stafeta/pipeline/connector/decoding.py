@@ -25,8 +25,11 @@ _NUMERIC: Final = r"^-?[0-9]+(\.[0-9]+)?$"
 
 
 def decoded(name: str, kind: Any, payload: Any) -> Any:
-    """The column `name` (number, decimal or text) of messages with these kinds (utf8) and payloads (binary), which
-    have no nulls. A text shares its bytes with the payload, unless some of the messages are of the kind bytes."""
+    """The column `name` (numeric, number, decimal or text) of messages with these kinds (utf8) and payloads (binary),
+    which have no nulls; numeric needs no payloads. A text shares its bytes with the payload, unless some of the
+    messages are of the kind bytes."""
+    if name == "numeric":
+        return _numeric(kind)
     text = payload.view(TEXT)
     if name == "text":
         return _where(pc.not_equal(kind, _BYTES), text)

@@ -2,12 +2,15 @@
 
 1. What is to be read is parted among about `FEW` tasks, but a task reads at least `LEAST` and at most `MOST` bytes: a
    part of a large topic, or several small topics.
-2. Opening a topic costs as much as reading `OPENING` bytes, so that a task does not open too many.
+2. Where the order does not matter, each task reads a part of every topic, in the order of the log: topics that are
+   published together lie in the same blocks of the broker's, which are then loaded once.
+3. Opening a topic costs as much as reading `OPENING` bytes, so that a task does not open too many.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -23,6 +26,9 @@ FEW: Final = 4  # a planner does not know how many tasks can run side by side
 LEAST: Final = 8 << 20
 MOST: Final = 128 << 20  # as of files (spark.sql.files.maxPartitionBytes)
 OPENING: Final = 64 << 10
+TOGETHER: Final = (
+    500  # ranges that are asked for at once; a ticket of the broker's has room for some thousand
+)
 USUAL: Final = 100  # bytes of a payload, where the broker does not tell
 
 
@@ -58,6 +64,8 @@ class Task(InputPartition):
     """What one task reads."""
 
     ranges: tuple[Range, ...]
+    together: bool = field(default=False, kw_only=True)
+    """Whether they are read in the order of the log, and not one after the other."""
 
 
 def held(
@@ -127,6 +135,23 @@ def tasks(
     for one, weight in wanted:
         parting.add(one, weight)
     return parting.tasks
+
+
+def slices(ranges: Iterable[Range], topics: Mapping[str, Held]) -> list[Task]:
+    """The ranges, parted among tasks that have a part of each; none where they are too many for that, or too few."""
+    wanted = present(ranges, topics)
+    if not 1 < len(wanted) <= TOGETHER:
+        return []
+    total = sum(one.rows * topics[one.topic].weight for one in wanted)
+    count = math.ceil(total / min(max(total / FEW, LEAST), MOST))
+    found = []
+    for at in range(count):
+        parts = [
+            Range(one.topic, one.start + one.rows * at // count, one.start + one.rows * (at + 1) // count)
+            for one in wanted
+        ]
+        found.append(Task(tuple(part for part in parts if part.rows), together=True))
+    return [task for task in found if task.ranges]
 
 
 class _Parting:

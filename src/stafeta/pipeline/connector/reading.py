@@ -5,7 +5,7 @@
 2. When a stream breaks the next one goes on after the last row. A broker that does not answer is waited for.
 3. What the task knows is not sent: topic and offset. What repeats is sent once for a batch.
 4. Several ranges are asked for together: opening a stream takes some milliseconds, and topics may have a few messages
-   each.
+   each. Who does not mind the order gets them in that of the log, so that the broker reads it once.
 5. Where the broker's mark of all that is read is asked for, it goes with each request: what a task reads is of one log.
 """
 
@@ -13,11 +13,11 @@ import gc
 import json
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, Final
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,14 +28,13 @@ from stafeta.columns import Repeats, counting
 from stafeta.errors import Disconnected, Lagging, NoSuchOffset, NoSuchTopic, StafetaError
 from stafeta.pipeline.connector.decoding import decoded
 from stafeta.pipeline.connector.options import ReadOptions
-from stafeta.pipeline.connector.planning import Range, Task, lost
+from stafeta.pipeline.connector.planning import TOGETHER, Range, Task, lost
 from stafeta.pipeline.connector.pushdown import Wanted
 from stafeta.pipeline.connector.spark_schema import STORED, needed
 from stafeta.pipeline.lake.marks import latest
 
 _compute: Any = pc  # its types do not know all of it
 _KNOWN: Final = frozenset({"topic", "offset"})
-_TOGETHER: Final = 500  # ranges; a ticket of the broker's has room for some thousand
 
 
 class ReadMark:
@@ -61,12 +60,16 @@ def batches(
     shape = _Shape(schema, wanted)
     channel = options.address.channel()
     try:
-        for first in range(0, len(task.ranges), _TOGETHER):
-            ranges = task.ranges[first : first + _TOGETHER]
+        for first in range(0, len(task.ranges), TOGETHER):
+            ranges = task.ranges[first : first + TOGETHER]
             counts = dict.fromkeys(ranges, 0)
-            for one, offset, batch in _Stream(channel, ranges, shape.asked, options.batch_rows, read_mark):
-                made = shape.made(batch, one.topic, offset)
-                counts[one] += batch.num_rows
+            stream = _Stream(
+                channel, ranges, shape.asked, options.batch_rows, read_mark, together=task.together
+            )
+            for runs, batch in stream:
+                for one, _, rows in runs:
+                    counts[one] += rows
+                made = shape.made(batch, runs)
                 if made.num_rows:
                     yield made
             for one, count in counts.items():
@@ -94,23 +97,28 @@ class _Shape:
         self.asked = [name for name in names if name not in _KNOWN] or ["kind"]  # of which least is sent
         self._repeats = Repeats()
 
-    def made(self, batch: pa.RecordBatch, topic: str, offset: int) -> pa.RecordBatch:
+    def made(self, batch: pa.RecordBatch, runs: "list[Run]") -> pa.RecordBatch:
         columns: dict[str, Any] = {}
         for name in self._names:
             if name == "topic":
-                columns[name] = self._repeats.array(name, topic, batch.num_rows)
+                columns[name] = self._topics(runs)
             elif name == "offset":
-                columns[name] = counting(offset, offset + batch.num_rows)
+                columns[name] = _offsets(runs)
             else:
                 columns[name] = self._plain(name, batch.column(name))
         if self._wanted.columns:
             rows = self._wanted.rows(pa.RecordBatch.from_pydict(columns))
             columns = {name: rows.column(name) for name in self._names}
         arrays = [
-            columns[name] if name in STORED else decoded(name, columns["kind"], columns["payload"])
+            columns[name] if name in STORED else decoded(name, columns["kind"], columns.get("payload"))
             for name in self._schema.names
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _topics(self, runs: "list[Run]") -> Any:
+        if len(runs) == 1:
+            return self._repeats.array("topic", runs[0].range.topic, runs[0].rows)
+        return _spread(runs, pa.array([one.range.topic for one in runs]))
 
     def _plain(self, name: str, column: Any) -> Any:
         if not isinstance(column, pa.RunEndEncodedArray):
@@ -120,9 +128,31 @@ class _Shape:
         return _compute.run_end_decode(column)
 
 
+def _offsets(runs: "list[Run]") -> Any:
+    if len(runs) == 1:
+        return counting(runs[0].offset, runs[0].offset + runs[0].rows)
+    starts = [0, *accumulate([one.rows for one in runs])]
+    shifts = [one.offset - start for one, start in zip(runs, starts, strict=False)]
+    return _compute.add(_spread(runs, pa.array(shifts, pa.int64())), counting(0, starts[-1]))
+
+
+def _spread(runs: "list[Run]", values: Any) -> Any:
+    """A value for each run, for each of its rows."""
+    ends: Any = pa.array(accumulate([one.rows for one in runs]), pa.int32())
+    return _compute.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
+
+
+class Run(NamedTuple):
+    """Rows of a batch, with offsets that follow each other."""
+
+    range: Range
+    offset: int
+    rows: int
+
+
 class _Stream:
-    """The batches of ranges, over as many `do_get` streams as it takes: each with its range, and its first offset. They
-    end where the messages are gone."""
+    """The batches of ranges, over as many `do_get` streams as it takes: each with its runs of rows. They end where the
+    messages are gone."""
 
     def __init__(
         self,
@@ -131,26 +161,33 @@ class _Stream:
         columns: list[str],
         batch_rows: int | None,
         read_mark: ReadMark | None,
+        *,
+        together: bool,
     ) -> None:
         self._channel = channel
         self._read_mark = read_mark
-        self._left = deque((one, one.start) for one in ranges)  # and where each goes on
+        self._left = {one: one.start for one in ranges}  # and where each goes on
+        self._of_topic: dict[str, list[Range]] = {}
+        for one in ranges:
+            self._of_topic.setdefault(one.topic, []).append(one)
+        self._together = together
         self._asked: dict[str, object] = {"columns": columns, "runs": True}
         if batch_rows is not None:
             self._asked["batch_rows"] = batch_rows
 
-    def __iter__(self) -> Iterator[tuple[Range, int, pa.RecordBatch]]:
+    def __iter__(self) -> Iterator[tuple[list[Run], pa.RecordBatch]]:
         pauses = Pauses()
         progress = time.monotonic()
         while self._left:
             try:
-                for topic, offset, batch in self._one():
-                    one = self._range_of(topic, offset)
-                    self._left[0] = one, offset + batch.num_rows
-                    if offset + batch.num_rows >= one.stop:
-                        self._left.popleft()
+                for found, batch in self._one():
+                    runs = [Run(self._range_of(topic, offset), offset, rows) for topic, offset, rows in found]
+                    for one, offset, rows in runs:
+                        self._left[one] = offset + rows
+                        if offset + rows >= one.stop:
+                            del self._left[one]
                     pauses.reset()
-                    yield one, offset, batch
+                    yield runs, batch
                     progress = time.monotonic()
                 return
             except Lagging:
@@ -167,14 +204,11 @@ class _Stream:
                 self._channel.log_trouble(error, pause)
                 time.sleep(pause)
 
-    def _range_of(self, topic: str | None, offset: int) -> Range:
-        """The range that a batch is of. Those before it have nothing more."""
-        while topic is not None and not (self._left[0][0].topic == topic and offset < self._left[0][0].stop):
-            self._left.popleft()
-        return self._left[0][0]
+    def _range_of(self, topic: str, offset: int) -> Range:
+        return next(one for one in self._of_topic[topic] if one.start <= offset < one.stop)
 
-    def _one(self) -> Iterator[tuple[str | None, int, pa.RecordBatch]]:
-        """One stream, up to its end: batches with their topics (None: the only one) and first offsets."""
+    def _one(self) -> Iterator[tuple[list[tuple[str, int, int]], pa.RecordBatch]]:
+        """One stream, up to its end: batches with their runs, each a topic, its first offset, and so many rows."""
         try:
             asked = {**self._asked, **self._wanted()}
             if self._read_mark is not None:
@@ -188,15 +222,17 @@ class _Stream:
                     about = json.loads(chunk.app_metadata.to_pybytes())
                     if self._read_mark is not None:
                         self._read_mark.add(about["mark"])
-                    yield about.get("topic"), about["offset"], chunk.data
+                    topic = about.get("topic", asked.get("topic"))
+                    yield about.get("runs") or [(topic, about["offset"], chunk.data.num_rows)], chunk.data
         except TROUBLE as error:
             raise translated(error) from None
 
     def _wanted(self) -> dict[str, object]:
         if len(self._left) == 1:
-            one, start = self._left[0]
+            ((one, start),) = self._left.items()
             return {"topic": one.topic, "from": start, "to": one.stop}
-        return {"spans": [(one.topic, start, one.stop) for one, start in self._left]}
+        spans = [(one.topic, start, one.stop) for one, start in self._left.items()]
+        return {"spans": spans, **({"together": True} if self._together else {})}
 
     def _opened(self, client: flight.FlightClient, ticket: flight.Ticket) -> flight.FlightStreamReader:
         """A stream that has begun; there is no way to make that give up either."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DataType,
     DecimalType,
     DoubleType,
@@ -37,7 +38,9 @@ DECODED: Final[dict[str, DataType]] = {
     "decimal": DecimalType(38, 18),
     "text": StringType(),
 }
-_ALL: Final = STORED | DECODED
+TOLD: Final[dict[str, DataType]] = {"numeric": BooleanType()}
+"""What the kind says, for those who name it: whether a message is a number."""
+_ALL: Final = STORED | DECODED | TOLD
 
 
 def schema_of(names: Sequence[str] | None, *, decode: bool) -> StructType:
@@ -48,7 +51,7 @@ def schema_of(names: Sequence[str] | None, *, decode: bool) -> StructType:
     for name in dict.fromkeys(names):
         if name not in _ALL:
             raise ConfigError(f"There is no column {name!r}; there are {', '.join(_ALL)}.")
-        fields.append(StructField(name, _ALL[name], nullable=name not in PLAIN))
+        fields.append(StructField(name, _ALL[name], nullable=name not in PLAIN | TOLD))
     if len(fields) < len(names):
         raise ConfigError(f"The option 'columns' names a column twice: {', '.join(names)}.")
     return StructType(fields)
@@ -76,6 +79,8 @@ def arrow_schema(schema: StructType) -> "pa.Schema":
 def needed(names: Sequence[str]) -> list[str]:
     """The columns to ask the broker for."""
     found = [name for name in names if name in STORED]
-    if len(found) < len(names):
-        found += [name for name in ("kind", "payload") if name not in found]
-    return found
+    if not TOLD.keys().isdisjoint(names):
+        found.append("kind")
+    if not DECODED.keys().isdisjoint(names):
+        found += ["kind", "payload"]
+    return list(dict.fromkeys(found))

@@ -24,6 +24,7 @@ import pyarrow as pa
 from stafeta.errors import NoReply, StafetaError
 from stafeta.pipeline.runner.queries import interrupt, is_local, mark
 from stafeta.pipeline.sql.errors import translated
+from stafeta.pipeline.sql.last import last_of
 from stafeta.pipeline.sql.read_only import check_reads_only, each
 from stafeta.pipeline.sql.results import VIEWS, Done, Output, Statements
 
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from stafeta.config import Config
+    from stafeta.pipeline.view import Stored
 
 _NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IGNORECASE)
 _MAKES: Final = re.compile(r"\b(create|cache)\b", re.IGNORECASE)
 _LONG: Final = (
     200_000  # messages that are read of the log, which make it worth looking which columns are used
 )
+_AROUND: Final = 1000  # messages among which the last rows are looked for first
 _PATIENCE: Final = 2.0  # seconds that a broker has to take a connection
 _SCAN: Final = "] stafeta"  # how a line of a plan ends that is about a scan of the log
 _CHEAPEST: Final = "offset"  # of the columns: a task knows it without asking
@@ -119,6 +122,8 @@ class Queries(Statements):
         frame = self._spark.sql(statement)
         scans = scans_of(frame)
         columns = used_columns(scans)
+        if (last := self._last(stored, frame, statement)) is not None:
+            return last
         if columns is not None and (known_unread(columns) or long):
             stored.register(columns, decoded=long, pushdown=long and len(scans) == 1)
             frame = self._spark.sql(statement)
@@ -126,6 +131,21 @@ class Queries(Statements):
             stored.register()  # to decode what may not be used would take longer
             frame = self._spark.sql(statement)
         return frame
+
+    def _last(self, stored: "Stored", frame: "DataFrame", statement: str) -> "DataFrame | None":
+        """The same result of the last messages of a topic alone, where it comes of these."""
+        if not is_local(self._spark) or (asked := last_of(frame, statement)) is None:
+            return None
+        count = asked.rows if asked.every else asked.rows + _AROUND
+        narrowed = stored.last(asked.topic, count, self._long)
+        if narrowed is None:
+            return None
+        narrowed.register()
+        found = self._spark.sql(statement)
+        if asked.every or ((again := last_of(found, statement)) and again.has_enough(self._spark)):
+            return found
+        stored.register()
+        return None
 
     def _look_for_broker(self) -> bool:
         """Whether the broker is there. Where it is not, the lake has to do."""

@@ -11,7 +11,8 @@ from stafeta.store.blocks import Run
 from stafeta.store.sqlite.seals import Row, opened
 
 WIDTH = len(Run._fields) - 1
-PAGE = 16 * WIDTH  # as many as fit a row that SQLite keeps in one piece
+RUNS = 16  # of a page: as many as fit a row that SQLite keeps in one piece
+PAGE = RUNS * WIDTH
 
 Runs: TypeAlias = "array[int]"
 PageRow: TypeAlias = tuple[int, int, int, int, bytes]  # topic, base, end, last block, runs

@@ -3,7 +3,7 @@
 import sqlite3
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,12 +15,13 @@ from stafeta.errors import StoreDamaged
 from stafeta.message import PAYLOAD, TIME, Batch
 from stafeta.store.blocks import Run, batch_of, decode, verified
 from stafeta.store.sqlite import schema, segments
-from stafeta.store.sqlite.pages import opened_page
+from stafeta.store.sqlite.pages import RUNS, opened_page
 from stafeta.store.sqlite.recent import RecentRuns
 from stafeta.store.sqlite.seals import opened
 
 CACHE = 32 << 20
 RUN = 300  # bytes that a run takes in it
+AHEAD = 256  # runs of a topic that are looked up together
 WHOLE = 2 << 20  # bytes up to which a batch is handed out as it is, however little was asked for
 
 
@@ -69,12 +70,12 @@ class Reader:
         self._firsts = firsts  # of each topic the first offset kept: what lies below may be gone
         self._ends = ends  # of each topic the next offset, and more
         self._skipped = skipped  # of each topic ranges that are damaged, and passed over
-        self._cache: OrderedDict[int, tuple[Block, list[Run], int]] = OrderedDict()  # and their sizes
+        self._cache: OrderedDict[int, tuple[Block, frozenset[Run], int]] = OrderedDict()  # and their sizes
         self._cached = 0
 
     def read(self, topic: int, start: int, stop: int, size: int) -> Sequence[Batch]:
         batches: list[ColumnBatch] = []
-        stop = min(stop, self._ends.get(topic, (0,))[0])
+        stop = min(stop, self.end_of(topic))
         try:
             self._read(topic, start, stop, size, batches)
         except StoreDamaged:
@@ -85,29 +86,46 @@ class Reader:
         return joined(batches)
 
     def _read(self, topic: int, start: int, stop: int, size: int, batches: list[ColumnBatch]) -> None:
-        while (start := self._past_skipped(topic, start)) < stop and size > 0:
+        if size <= 0:
+            return
+        for run in self.runs(topic, start, stop):
+            batch = self.batch(run, start, stop)
+            if batch is None:
+                continue
+            if batch.size > max(size, WHOLE):  # a reader of many topics wants little of each
+                batch = batch.cut(batch.base, batch.base + max(batch.count * size // batch.size, 1))
+            batches.append(batch)
+            size -= batch.size
+            if size <= 0 or batch.end < min(run.end, stop):
+                return
+
+    def runs(self, topic: int, start: int, stop: int, ahead: int = AHEAD) -> Iterator[Run]:
+        """The runs with these offsets, in order, of which about `ahead` are looked up together. Raises StoreDamaged
+        where the index lacks some."""
+        while (start := self._past_skipped(topic, start)) < stop:
             # In this order: a checkpoint between the two only moves runs from the first to the second.
-            recent = self._recent.find(topic, start)
+            recent = self._recent.find(topic, start, ahead)
             limit = min(stop, recent[0].base) if recent else stop
-            runs = self._runs(topic, start, limit) or recent
+            runs = self._runs(topic, start, limit, ahead) or recent
             if not runs or runs[0].base > start:
                 start = self._after_gap(topic, start, min(runs[0].base, stop) if runs else stop)
                 continue
             for run in runs:
                 if run.base > start:
                     break  # there is a gap: it is looked at before what comes after it
-                block = self._block(run, start)
-                if block is not None:
-                    batch = self._batch(block, run).cut(start, stop)
-                    if batch.size > max(size, WHOLE):  # a reader of many topics wants little of each
-                        batch = batch.cut(batch.base, batch.base + max(batch.count * size // batch.size, 1))
-                    batches.append(batch)
-                    size -= batch.size
-                    if batch.end < min(run.end, stop):
-                        size = 0
+                yield run
                 start = run.end
-                if start >= stop or size <= 0 or self._past_skipped(topic, start) != start:
+                if start >= stop or self._past_skipped(topic, start) != start:
                     break
+
+    def batch(self, run: Run, start: int, stop: int) -> ColumnBatch | None:
+        """The messages of a run between these offsets; None where they were collected since it was found."""
+        block = self._block(run, start)
+        return None if block is None else self._batch(block, run).cut(start, stop)
+
+    def end_of(self, topic: int) -> int:
+        """The offset after the last one."""
+        return self._ends.get(topic, (0,))[0]
 
     def _past_skipped(self, topic: int, start: int) -> int:
         for first, end in self._skipped.get(topic, ()):
@@ -141,10 +159,11 @@ class Reader:
     def _batch(self, block: Block, run: Run) -> ColumnBatch:
         return batch_of(self._names[run.topic], block, run)
 
-    def _runs(self, topic: int, start: int, limit: int) -> list[Run]:
+    def _runs(self, topic: int, start: int, limit: int, ahead: int) -> list[Run]:
         if start >= limit:
             return []
-        pages = self._connection.execute(schema.PAGES_FROM, (topic, topic, start, start, limit))
+        wanted = (topic, topic, start, start, limit, -(-ahead // RUNS))
+        pages = self._connection.execute(schema.PAGES_FROM, wanted)
         runs = [run for page in pages for run in opened_page(page)]
         return [run for run in runs if run.end > start and run.base < limit]
 
@@ -160,7 +179,7 @@ class Reader:
             raise self._unreadable(run.topic, max(start, run.base), run.end, str(error)) from None
         return block
 
-    def _cached_block(self, run: Run) -> tuple[Block, list[Run]]:
+    def _cached_block(self, run: Run) -> tuple[Block, frozenset[Run]]:
         cached = self._cache.get(run.block)
         if cached is not None:
             self._cache.move_to_end(run.block)
@@ -173,7 +192,8 @@ class Reader:
             row = None
         if row is None:
             raise StoreDamaged(f"stored batch {run.block} is missing")
-        block, runs = load(self._folder, run.block, *row)
+        block, found = load(self._folder, run.block, *row)
+        runs = frozenset(found)  # there may be thousands, each of which is looked for
         size = block.columns[PAYLOAD].nbytes + RUN * len(runs)
         self._cache[run.block] = block, runs, size
         self._cached += size

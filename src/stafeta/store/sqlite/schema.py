@@ -256,7 +256,7 @@ DROP_BLOCK = "DELETE FROM block WHERE id = ?"
 PAGES_FROM = """
     SELECT topic, base, end, last_block, runs, sum FROM page
     WHERE topic = ? AND base >= coalesce((SELECT max(base) FROM page WHERE topic = ? AND base <= ?), ?) AND base < ?
-    ORDER BY base LIMIT 16
+    ORDER BY base LIMIT ?
 """
 PAGE_AT = f"{ROWS['page']} WHERE topic = ? AND base <= ? ORDER BY base DESC LIMIT 1"
 GET_BLOCK = f"SELECT {_BLOCK} FROM block WHERE id = ?"

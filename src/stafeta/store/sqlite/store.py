@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 
 from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import Batch
-from stafeta.store.port import Group, Snapshot, Usage
+from stafeta.store.port import Group, ReadNext, Snapshot, Span, Usage
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.continuity import Continuity
 from stafeta.store.sqlite.folder import (
@@ -39,6 +39,7 @@ from stafeta.store.sqlite.forgotten import Firsts
 from stafeta.store.sqlite.loading import Loading
 from stafeta.store.sqlite.reader import Reader, check_block
 from stafeta.store.sqlite.recent import RecentRuns
+from stafeta.store.sqlite.scanning import Scan
 from stafeta.store.sqlite.segments import FOLDER, WORTH, Segments
 from stafeta.store.sqlite.sweeper import Sweeper
 from stafeta.store.sqlite.task_thread import Worker
@@ -256,6 +257,10 @@ class SqliteStore:
 
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
         return list(await self._on(self._read_thread, partial(self._reader.read, topic, start, stop, size)))
+
+    def scan(self, spans: Sequence[Span]) -> ReadNext:
+        scan = Scan(self._reader, spans)
+        return lambda size, overhead: self._on(self._read_thread, partial(scan.read, size, overhead))
 
     async def verify(self, staged: Sequence[int]) -> None:
         await self._on(self._read_thread, partial(self._reader.verify, staged))
