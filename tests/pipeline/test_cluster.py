@@ -11,6 +11,7 @@ import pytest
 from tests.pipeline import cluster_job
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.cluster_job import PARTITIONS
+from tests.pipeline.forked_python import forking_python
 from tests.pipeline.processes import CommandLines
 from tests.pipeline.queries import connect
 from tests.pipeline.rooms import JOBS, Rooms
@@ -63,7 +64,7 @@ def test_two_executors_work_side_by_side_in_jobs_source_and_sink_and_every_row_i
 ) -> None:
     broker = place.broker
     (tmp_path / "driver").mkdir()
-    with Cluster(tmp_path / "cluster") as cluster, CommandLines() as lines:
+    with Cluster(tmp_path / "cluster", python=forking_python()) as cluster, CommandLines() as lines:
         monkeypatch.setenv("STAFETA_TOKEN", place.token)
         monkeypatch.setenv("STAFETA_CA", str(place.authority.roots))
         rooms = Rooms(broker, tmp_path)
