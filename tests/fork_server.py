@@ -79,20 +79,26 @@ class ForkServer:
         environment: Mapping[str, str],
         *,
         stdin: int | None = None,
-        stdout: int = 1,
+        stdout: int | None = 1,
         stderr: int = 2,
         read_errors: bool = False,
     ) -> Program:
         """Runs `python WORDS…`: a file, or -m and a module, and its arguments. Its streams are descriptors, which stay
-        the caller's to close; without stdin, it reads nothing."""
+        the caller's to close; without stdin, it reads nothing, and without stdout, it finds that closed."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         nothing = os.open(os.devnull, os.O_RDONLY)
         reading, errors = os.pipe() if read_errors else (-1, os.dup(stderr))
         try:
+            closed = [1] if stdout is None else []
             request = json.dumps(
-                {"words": list(words), "environment": dict(environment), "folder": os.getcwd()}
+                {
+                    "words": list(words),
+                    "environment": dict(environment),
+                    "folder": os.getcwd(),
+                    "closed": closed,
+                }
             )
-            streams = [nothing if stdin is None else stdin, stdout, errors]
+            streams = [nothing if stdin is None else stdin, nothing if stdout is None else stdout, errors]
             with self._lock:
                 socket.send_fds(self._connected(), [request.encode()], [theirs.fileno(), *streams])
         finally:
@@ -193,11 +199,15 @@ def _keep(request: Mapping[str, Any], descriptors: Sequence[int]) -> NoReturn:
     os._exit(0)
 
 
-def _run(words: Sequence[str], environment: Mapping[str, str], folder: str) -> NoReturn:
+def _run(
+    words: Sequence[str], environment: Mapping[str, str], folder: str, closed: Sequence[int]
+) -> NoReturn:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    _open_streams()
+    for descriptor in closed:
+        os.close(descriptor)
+    _open_streams(closed)
     code: str | int | None = None
     try:
         if words[0] == "-m":
@@ -227,11 +237,16 @@ def leave(code: str | int | None) -> NoReturn:
     sys.exit(code)
 
 
-def _open_streams() -> None:
-    """As an interpreter does when it starts."""
-    sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+def _open_streams(closed: Sequence[int]) -> None:
+    """As an interpreter does when it starts: what is closed is None."""
+    streams = {
+        "stdin": os.fdopen(0, closefd=False),
+        "stdout": None if 1 in closed else os.fdopen(1, "w", closefd=False),
+        "stderr": os.fdopen(2, "w", buffering=1, closefd=False, errors="backslashreplace"),
+    }
+    for name, stream in streams.items():
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 if __name__ == "__main__":

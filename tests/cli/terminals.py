@@ -30,6 +30,8 @@ class Terminal:
         )
         os.close(tty)
         self._unread = ""
+        self.shown = ""
+        """All that has appeared on the screen."""
 
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
@@ -40,7 +42,9 @@ class Terminal:
         while end not in self._unread:
             ready, _, _ = select.select([self._screen], [], [], deadline - time.monotonic())
             assert ready, f"{end!r} does not appear: {self._unread!r}"
-            self._unread += os.read(self._screen, 4096).decode()
+            more = os.read(self._screen, 4096).decode()
+            self._unread += more
+            self.shown += more
         before, _, self._unread = self._unread.partition(end)
         return before
 

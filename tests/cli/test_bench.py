@@ -147,8 +147,7 @@ def test_a_broker_that_is_killed_ends_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("door", "more"),
     [
-        ("flight", ["--batch", "500"]),
-        ("flight", ["--publishers", "2", "--subscribers", "2"]),
+        ("flight", ["--batch", "500", "--publishers", "2", "--subscribers", "2"]),
         ("flight", ["--rate", "4000"]),
         ("zeromq", []),
         ("zeromq", ["--rate", "4000", "--batch", "20", "--publishers", "2"]),
@@ -176,10 +175,15 @@ def test_every_message_is_delivered_once_to_every_subscriber(
         assert list(latency.values()) == sorted(latency.values())
 
 
-def test_a_rate_and_a_time_make_so_many_messages(stafeta: Stafeta) -> None:
-    result = measured(stafeta, "--door", "zeromq", "--rate", "500", "--seconds", "0.5", "--publishers", "3")
+def test_a_rate_and_a_time_make_so_many_messages_and_a_picture_of_them(
+    stafeta: Stafeta, tmp_path: Path
+) -> None:
+    picture = tmp_path / "picture.svg"
+    rate = ("--rate", "500", "--seconds", "0.5", "--publishers", "3")
+    result = measured(stafeta, "--door", "zeromq", *rate, "--plot", str(picture))
     assert result["published"]["messages"] == 250
     assert 0.4 < result["published"]["seconds"] < 5
+    assert picture.read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.parametrize("door", ["zeromq", "devices", "flight"])
@@ -192,9 +196,12 @@ def test_a_running_broker_is_left_as_it_was(stafeta: Stafeta, tmp_path: Path, do
         wait_until(lambda: client.topics() == [])
 
 
-def test_people_get_tables(stafeta: Stafeta) -> None:
-    done = stafeta("bench", "--door", "zeromq", "--messages", "1000", "--size", "1KiB")
+def test_people_get_tables_and_a_picture(stafeta: Stafeta, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    words = ("--messages", "1000", "--size", "1KiB", "--plot", str(picture))
+    done = stafeta("bench", "--door", "zeromq", *words)
     assert (done.returncode, done.stderr) == (exits.OK, "")
+    assert picture.read_bytes().startswith(b"\x89PNG\r\n")
     lines = done.stdout.splitlines()
     assert lines[0].startswith(
         "zeromq door: 1,000 messages of 1,024 bytes, 4,096 at a time, as fast as possible"
@@ -207,13 +214,6 @@ def test_people_get_tables(stafeta: Stafeta) -> None:
     )
     assert re.search(r"^delivered +1,000 +[\d,]+ +[\d.,]+\n", done.stdout, re.MULTILINE)
     assert lines[-1] == "0 lost, 0 repeated"
-
-
-@pytest.mark.parametrize(("form", "begin"), [("png", b"\x89PNG\r\n"), ("svg", b"<?xml")])
-def test_a_picture_is_drawn(stafeta: Stafeta, tmp_path: Path, form: str, begin: bytes) -> None:
-    file = tmp_path / f"picture.{form}"
-    measured(stafeta, "--door", "zeromq", "--messages", "1000", "--plot", str(file))
-    assert file.read_bytes().startswith(begin)
 
 
 def test_on_a_terminal_it_shows_how_far_it_is() -> None:

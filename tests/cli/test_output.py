@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from stafeta.cli import exits
 from tests.brokers import BrokerProcess
 from tests.cli.conftest import Stafeta
+from tests.fork_server import FORKS
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 STAFETA = f"{sys.executable} -m stafeta"
+_FULL = "stafeta: The output cannot be written: No space left on device.\n"
+_CLOSED = "stafeta: The output cannot be written: Bad file descriptor.\n"
 
 
 def shell(environment: dict[str, str], line: str) -> "subprocess.CompletedProcess[str]":
@@ -94,27 +98,38 @@ def test_output_that_cannot_be_written_is_a_sentence(
     if "{topic}" in command:
         stafeta("sub", topic)
         stafeta("put", topic, "x")
-    words = command.format(topic=topic, folder=data_folder)
-    full = shell(environment, f"stafeta {words} > /dev/full")
-    sentence = "stafeta: The output cannot be written: {}.\n"
-    assert full.stderr.endswith(sentence.format("No space left on device"))
-    assert (full.returncode, full.stderr.count("\n")) == (exits.OUTPUT, 1)
-    closed = shell(environment, f"stafeta {words} >&-")
-    assert (closed.returncode, closed.stderr) == (exits.OUTPUT, sentence.format("Bad file descriptor"))
+    words = command.format(topic=topic, folder=data_folder).split()
+    with open("/dev/full", "wb") as full:
+        code, said = written(environment, words, full.fileno())
+    assert (code, said[-len(_FULL) :], said.count("\n")) == (exits.OUTPUT, _FULL, 1)
+    assert written(environment, words, None) == (exits.OUTPUT, _CLOSED)
     reading, writing = os.pipe()
     os.close(reading)
-    nobody = subprocess.run(
-        ["bash", "-c", f"{STAFETA} {words} >&{writing}"],
-        env=environment,
-        pass_fds=[writing],
-        stderr=subprocess.PIPE,
-        timeout=PATIENCE,
-        check=False,
-    )
-    os.close(writing)
-    assert (nobody.returncode, nobody.stderr) == (exits.BROKEN_PIPE, b"")
+    try:
+        assert written(environment, words, writing) == (exits.BROKEN_PIPE, "")
+    finally:
+        os.close(writing)
     if command.startswith("get {"):
         assert stafeta("get", topic).stdout == "x\n"
+
+
+def written(environment: dict[str, str], words: list[str], stdout: int | None) -> tuple[int, str]:
+    """The exit code of a command with this output, and what it says."""
+    with tempfile.TemporaryFile() as errors:
+        program = FORKS.start(["-m", "stafeta", *words], environment, stdout=stdout, stderr=errors.fileno())
+        try:
+            code = program.wait(PATIENCE)
+        finally:
+            program.kill()
+        return code, os.pread(errors.fileno(), 1 << 16, 0).decode()
+
+
+def test_a_program_that_has_just_started_says_the_same(environment: dict[str, str]) -> None:
+    """The others are forks of one that runs."""
+    full = shell(environment, "stafeta --version > /dev/full")
+    assert (full.returncode, full.stderr) == (exits.OUTPUT, _FULL)
+    closed = shell(environment, "stafeta --version >&-")
+    assert (closed.returncode, closed.stderr) == (exits.OUTPUT, _CLOSED)
 
 
 def test_other_streams_may_be_closed(environment: dict[str, str], topic: str) -> None:

@@ -9,35 +9,38 @@ import pytest
 
 import stafeta as package
 from stafeta.cli import exits
-from tests.brokers import BrokerProcess
 from tests.cli.conftest import Stafeta
 from tests.cli.terminals import Terminal
 from tests.cli.test_spark import MISSING, run, without_pyspark
-from tests.pipeline.processes import Family
+from tests.pipeline.processes import CommandLines, Family, below
 from tests.pipeline.sessions import settings
+from tests.pipeline.test_secure import holding
+from tests.secured import Place
 from tests.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker that holds two topics."""
-    options = ("--set", 'topics."#".keep=36500d')
-    with BrokerProcess(tmp_path / "data", *options, doors=("flight",)) as process:
-        with package.connect(process.flight) as connection:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A broker that holds two topics, has TLS, and lets nobody in without a token."""
+    place = Place(tmp_path_factory.mktemp("secured"), "--set", 'topics."#".keep=36500d')
+    with place.broker:
+        tls = package.Tls(place.authority.roots)
+        with package.connect(place.broker.flight, token=place.token, tls=tls) as connection:
             connection.publish("hall/a", ["20.5", "21.5"], kind="float")
             connection.publish("b", ["text"])
-        yield process
+        yield place
 
 
 @pytest.fixture
-def environment(tmp_path: Path, broker: BrokerProcess) -> Iterator[dict[str, str]]:
+def environment(tmp_path: Path, place: Place) -> Iterator[dict[str, str]]:
     """This broker, and a lake that is not there. Nothing that was started is left behind."""
-    host, port = broker.door("flight")
     with Family() as family:
         yield family.environment() | {
-            "STAFETA_PIPELINE_BROKER": f"grpc://{host}:{port}",
+            "STAFETA_CA": str(place.authority.roots),
             "STAFETA_LAKE_WAREHOUSE": str(tmp_path / "lake"),
+            "STAFETA_PIPELINE_BROKER": place.broker.flight,
             "STAFETA_STATE": str(tmp_path / "state"),
+            "STAFETA_TOKEN": place.token,
         }
         wait_until(lambda: not family.members())
 
@@ -74,15 +77,20 @@ def test_without_pyspark_it_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_on_a_terminal_there_is_a_conversation(environment: dict[str, str], tmp_path: Path) -> None:
+def test_on_a_terminal_there_is_a_conversation_which_shows_no_token(
+    environment: dict[str, str], place: Place, tmp_path: Path
+) -> None:
     (tmp_path / "spark").mkdir()
     small = [f"--conf={name}={value}" for name, value in settings(tmp_path / "spark").items()]
     shell = Terminal(environment, "sql> ", "sql", "--master", "local[2]", *small)
     try:
-        shell.read_until("sql> ")
-        shell.type("SELECT topic,\n")
-        shell.read_until("...> ")
-        table = shell.enter("count(*) AS n FROM messages GROUP BY topic ORDER BY topic;")
+        with CommandLines(lambda: below(shell.process.pid), pause=0.2) as lines:
+            shell.read_until("sql> ")
+            shell.type("SELECT topic,\n")
+            shell.read_until("...> ")
+            table = shell.enter("count(payload) AS n FROM messages GROUP BY topic ORDER BY topic;")
+        assert lines.having("java")
+        assert not lines.having(place.token)
         rows = [["topic", "n"], ["------", "-"], ["b", "1"], ["hall/a", "2"]]
         assert [line.split() for line in table[:4]] == rows
         assert table[4].startswith("2 rows, ")
@@ -104,6 +112,8 @@ def test_on_a_terminal_there_is_a_conversation(environment: dict[str, str], tmp_
         shell.close()
     history = Path(environment["STAFETA_STATE"]) / "default" / "sql-history"
     assert history.read_text().splitlines()[:1] == ["SELECT topic,"]
+    assert place.token not in shell.shown
+    assert not holding(tmp_path, place.token)
 
 
 def interrupt_a_query(shell: Terminal, delay: float) -> None:

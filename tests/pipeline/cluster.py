@@ -7,6 +7,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Self
 
@@ -24,11 +25,12 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 class Cluster(Closing):
     """Starts with `with`; the workers come while the driver starts."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 2, python: Path = Path(sys.executable)) -> None:
         self.folder = folder
         self.family = Family()
         self.address = ""
         self._workers = workers
+        self._python = python
         self._started: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -51,7 +53,7 @@ class Cluster(Closing):
 
     def environment(self) -> dict[str, str]:
         """For a driver, which belongs to the family too."""
-        return self.family.environment() | environment()
+        return self.family.environment() | environment(self._python)
 
     def executors(self, worker: int) -> list[str]:
         """The numbers of the executors that a worker has started: it makes each a folder."""

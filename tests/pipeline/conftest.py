@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session that all tests share. A task that fails is tried up to four times."""
-    with session("local[2, 4]", tmp_path_factory.mktemp("spark"), INTERPRETED, many_streams=True) as one:
+    with session("local[2, 4]", tmp_path_factory.mktemp("spark"), INTERPRETED, forked=True) as one:
         yield one
 
 

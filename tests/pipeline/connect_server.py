@@ -6,6 +6,7 @@
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Self
 
@@ -23,8 +24,9 @@ _STARTED = re.compile(r"Spark Connect server started at: \S*:(\d+)")
 class ConnectServer(Closing):
     """Starts with `with`, and is then at `address`."""
 
-    def __init__(self, folder: Path, master: str = "local[2]") -> None:
+    def __init__(self, folder: Path, master: str = "local[2]", python: Path = Path(sys.executable)) -> None:
         self.folder = folder
+        self._python = python
         self._master = master
         self.tables = folder / "warehouse"
         self.family = Family()
@@ -58,7 +60,7 @@ class ConnectServer(Closing):
 
     def environment(self) -> dict[str, str]:
         """For a client, which belongs to the family too."""
-        return self.family.environment() | environment()
+        return self.family.environment() | environment(self._python)
 
     def _command(self) -> list[str]:
         chosen = (

@@ -6,9 +6,11 @@ are not: Spark's Python daemon makes one of its own.
 
 import os
 import signal
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Self
 
 import psutil
 
@@ -44,6 +46,34 @@ class Family(Closing):
 
     def close(self) -> None:
         self.kill()
+
+
+class CommandLines(Closing):
+    """Those of processes while it is on: who looks at them sees what everybody on the machine can see."""
+
+    def __init__(
+        self, processes: Callable[[], Iterable[psutil.Process]] = psutil.process_iter, pause: float = 1.0
+    ) -> None:
+        self.seen: set[str] = set()
+        self._processes = processes
+        self._pause = pause
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def having(self, text: str) -> list[str]:
+        return [line for line in self.seen if text in line]
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(self._pause):
+            self.seen |= {" ".join(command(process)) for process in self._processes()}
 
 
 def below(pid: int) -> list[psutil.Process]:

@@ -1,9 +1,9 @@
 """Runs Python scripts one after the other in one process, so that they share a JVM.
 
-python -m tests.pipeline.scripts RESULT SCRIPT…
+python -m tests.pipeline.scripts RESULT PYTHON SCRIPT…
 
 runs each SCRIPT, a file and its arguments, and then stops its Spark session. Writes what each of them has printed into
-the file RESULT, as a list in JSON.
+the file RESULT, as a list in JSON. PYTHON is what they find as the Python that they run in.
 """
 
 import json
@@ -30,6 +30,6 @@ def output(words: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    result, *scripts = sys.argv[1:]
+    result, sys.executable, *scripts = sys.argv[1:]
     printed = [output(shlex.split(script)) for script in scripts]
     Path(result).write_text(json.dumps(printed))

@@ -10,14 +10,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from stafeta.pipeline.session import end_jvm, python_path
-from tests.pipeline.forked_sources import forking
+from tests.pipeline.forked_python import forking_python
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -32,16 +32,15 @@ PLAIN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io
 JVM = f"{PLAIN_JVM} {_ARCHIVED}"
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""To write, compile and load Java for a query takes longer than some rows are worth. (test_killed.py and
-tests/cli/test_sql.py run with what users get.)"""
+"""To write, compile and load Java for a query takes longer than some rows are worth. (`make demo`, which CI runs, the
+soaks and tests/cli/test_sql.py have what users get.)"""
 
 PLAIN_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
-"""The other asks a program, `readlink`, about each file of a checkpoint. (test_killed.py runs with the one that users
-get.)"""
+"""The other asks a program, `readlink`, about each file of a checkpoint. (A local Spark of ours has this one, too.)"""
 
 QUICK = INTERPRETED | PLAIN_FILES
 """For a Spark of a test's own."""
@@ -77,23 +76,14 @@ def settings(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def session(
-    master: str, folder: Path, more: Mapping[str, str] | None = None, *, many_streams: bool = False
+    master: str, folder: Path, more: Mapping[str, str] | None = None, *, forked: bool = False
 ) -> Iterator[SparkSession]:
-    """A session, and afterwards neither it nor its JVM. In one for many streams, these start in half the time."""
+    """A session, and afterwards neither it nor its JVM. In one that is `forked`, Python processes start at once."""
     assert SparkContext._active_spark_context is None, "this process has a Spark session already"
     folder.mkdir(parents=True, exist_ok=True)
-    usual = nullcontext(Path(sys.executable))
-    with (
-        forking(folder, environment()) if many_streams else usual as python,
-        _session(master, folder, more or {}, python) as spark,
-    ):
-        yield spark
-
-
-@contextmanager
-def _session(master: str, folder: Path, more: Mapping[str, str], python: Path) -> Iterator[SparkSession]:
+    python = forking_python() if forked else Path(sys.executable)
     builder = SparkSession.builder.master(master).appName("stafeta-tests")
-    for name, value in (settings(folder) | dict(more)).items():
+    for name, value in (settings(folder) | dict(more or {})).items():
         builder = builder.config(name, value)
     try:
         spark = _started(builder, python)

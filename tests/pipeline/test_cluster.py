@@ -2,18 +2,17 @@
 broker has TLS, and lets nobody in without a token, which only the driver is given."""
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
-import psutil
 import pytest
 
 from tests.pipeline import cluster_job
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.cluster_job import PARTITIONS
+from tests.pipeline.forked_python import forking_python
+from tests.pipeline.processes import CommandLines
 from tests.pipeline.queries import connect
 from tests.pipeline.rooms import JOBS, Rooms
 from tests.pipeline.sessions import JVM, QUICK
@@ -60,39 +59,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield place
 
 
-class CommandLines:
-    """Those of all processes while it is on: who looks at them sees what everybody on the machine can see."""
-
-    def __init__(self, secret: str) -> None:
-        self._secret = secret
-        self.showing: set[str] = set()
-        self.executors = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._over.wait(1):
-            for process in psutil.process_iter(["cmdline"]):
-                line = " ".join(process.info["cmdline"] or ())
-                self.executors += "CoarseGrainedExecutorBackend" in line
-                if self._secret in line:
-                    self.showing.add(line)
-
-
 def test_two_executors_work_side_by_side_in_jobs_source_and_sink_and_every_row_is_there_once(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = place.broker
     (tmp_path / "driver").mkdir()
-    with Cluster(tmp_path / "cluster") as cluster, CommandLines(place.token) as lines:
+    with Cluster(tmp_path / "cluster", python=forking_python()) as cluster, CommandLines() as lines:
         monkeypatch.setenv("STAFETA_TOKEN", place.token)
         monkeypatch.setenv("STAFETA_CA", str(place.authority.roots))
         rooms = Rooms(broker, tmp_path)
@@ -105,8 +77,8 @@ def test_two_executors_work_side_by_side_in_jobs_source_and_sink_and_every_row_i
         jobs = (*JOBS, str(cluster_job.__file__))
         words = ("pipeline", "run", *jobs, "--once")
         printed = rooms.run(*words, environment=cluster.environment(), where=where)
-    assert lines.executors
-    assert not lines.showing, "a command line shows the token"
+    assert lines.having("CoarseGrainedExecutorBackend")
+    assert not lines.having(place.token), "a command line shows the token"
     assert place.token not in printed + rooms.errors
     rooms.check()
     told = json.loads((tmp_path / "told.json").read_text())

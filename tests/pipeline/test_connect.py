@@ -15,6 +15,7 @@ from stafeta.cli import exits
 from tests.brokers import BrokerProcess
 from tests.pipeline.connect_server import ConnectServer
 from tests.pipeline.declarative import Example
+from tests.pipeline.forked_python import forking_python
 from tests.pipeline.processes import Family
 from tests.pipeline.queries import address, connect
 from tests.pipeline.rooms import JOBS, READINGS, ROOMS, Rooms
@@ -28,7 +29,7 @@ _PATIENCE = 400.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    with ConnectServer(tmp_path_factory.mktemp("connect") / "server") as started:
+    with ConnectServer(tmp_path_factory.mktemp("connect") / "server", python=forking_python()) as started:
         yield started
     assert not started.family.members()
 

@@ -27,9 +27,10 @@ from tests.pipeline.pipeline_soak_checks import wrong_readings, wrong_union, wro
 from tests.pipeline.pipeline_soak_evidence import gathered, windows
 from tests.pipeline.pipeline_soak_sensors import EXACT, LOSSY, ORDERS
 from tests.pipeline.pipeline_soak_settings import command, write_settings
+from tests.pipeline.processes import command as command_line
 from tests.pipeline.processes import send
 from tests.pipeline.queries import address, payloads
-from tests.pipeline.sessions import IMPORTED_AHEAD, ROOT
+from tests.pipeline.sessions import IMPORTED_AHEAD, INTERPRETED, ROOT
 from tests.pipeline.soak_actors import Actor, kill_a_worker, pools, program, python_workers, stored
 from tests.pipeline.soak_checks import (
     last_of,
@@ -82,7 +83,8 @@ class Pipeline:
 
     def _runner(self, name: str, *jobs: str) -> Actor:
         words = ["--set", f"pipeline.subscribe={ARCHIVED}", "--set", "pipeline.trigger=6s"]
-        words += ["--conf", "spark.sql.streaming.minBatchesToRetain=1000"]  # for who counts them
+        conf = INTERPRETED | {"spark.sql.streaming.minBatchesToRetain": "1000"}  # for who counts them
+        words += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
         line = command(self._folder, self._file, *jobs, *words)
         return Actor(name, self._folder, line, environment={"PYTHONPATH": IMPORTED_AHEAD})
 
@@ -94,6 +96,12 @@ class Pipeline:
 
     def kill(self, actor: Actor) -> None:
         self._active.remove(actor)
+        actor.kill()
+
+    def leaves(self, actor: Actor) -> None:
+        """Waits until nothing is left of one whose Python processes were killed: its JVM does not outlive them."""
+        self._active.remove(actor)
+        self.wait(lambda: not actor.left())
         actor.kill()
 
     def finish(self, actor: Actor) -> None:
@@ -205,11 +213,11 @@ def test_every_message_is_counted_once_though_everybody_is_killed(pipeline: Pipe
     pipeline.wait(lambda: pipeline.rollups() > 0)
     # What jobs do in Python shares its processes; one that was killed may take a moment to be replaced.
     pipeline.wait(lambda: pools(first) == 1)
-    family = first.members()
+    family = [one for one in first.members() if Path([*command_line(one), ""][0]).name != "java"]
     pipeline.wait_for_more()
     for process in family:
         send(process, signal.SIGKILL)
-    pipeline.kill(first)
+    pipeline.leaves(first)
 
     pipeline.run(second)
     pipeline.wait(lambda: min(stored(pipeline.sensors)[-1].values()) > SOME)

@@ -18,6 +18,7 @@ from tests.pipeline.sessions import IMPORTED_AHEAD, JVM, QUICK
 from tests.waiting import PATIENCE, wait_until
 
 
+@pytest.mark.soak  # test_replay_steps.py kills it at each step, and test_killed.py a driver and no JVM
 def test_a_replay_that_was_killed_goes_on_where_it_was_and_nothing_outlives_its_driver(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from stafeta.config.options import Lake as Settings
 from stafeta.pipeline.lake import Lake
 from tests.brokers import BrokerProcess
 from tests.fork_server import run_stafeta
+from tests.pipeline.forked_python import forking_python
 from tests.pipeline.processes import Family, send
 from tests.pipeline.processes import command as command_line
 from tests.pipeline.queries import address, connect
@@ -62,7 +63,10 @@ def started(family: Family, line: list[str], output: Path, terminal: int) -> "su
 
 
 def environment(family: Family, folder: Path) -> dict[str, str]:
-    return family.environment() | {"STAFETA_STATE": str(folder / "state")}
+    return family.environment() | {
+        "STAFETA_STATE": str(folder / "state"),
+        "PYSPARK_PYTHON": str(forking_python()),
+    }
 
 
 def readings(broker: BrokerProcess, *numbers: float) -> None:

@@ -14,6 +14,7 @@ import pytest
 import stafeta
 from tests.brokers import BrokerProcess
 from tests.pipeline import sessions
+from tests.pipeline.forked_python import forking_python
 from tests.pipeline.processes import Family
 from tests.pipeline.queries import address
 from tests.pipeline.sessions import INTERPRETED, ROOT, settings
@@ -53,7 +54,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
         script.write_text(printed_lines(address(keeping)) + _FOUND)
         examples = [ROOT / "examples" / name for name in ("spark_batch.py", "spark_streaming.py")]
         words = [[str(script)], *([str(example), "--broker", address(plain)] for example in examples)]
-        host = [sys.executable, "-m", "tests.pipeline.scripts", str(folder / "result")]
+        host = [sys.executable, "-m", "tests.pipeline.scripts", str(folder / "result"), str(forking_python())]
         done = subprocess.run(
             [*host, *map(shlex.join, words)],
             cwd=ROOT,

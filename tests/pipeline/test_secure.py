@@ -1,14 +1,10 @@
-"""Source and sink through TLS, with a token."""
+"""Source and sink through TLS, with a token. Jobs are so in test_cluster.py, and SQL in tests/cli/test_sql.py."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,7 +14,6 @@ from tests.brokers import BrokerProcess
 from tests.certificates import Authority
 from tests.doors.flight.tls_relay import TlsRelay
 from tests.pipeline.queries import numbered, payloads, published, told
-from tests.pipeline.sessions import IMPORTED_AHEAD, JVM, QUICK
 from tests.secured import Place
 
 
@@ -85,51 +80,6 @@ def test_a_token_is_in_no_plan_and_no_checkpoint(spark: SparkSession, place: Pla
         spark.read.format("stafeta").options(
             broker=place.flight, tlsRoots=str(place.authority.roots), subscribe="hall"
         ).load().collect()
-
-
-@pytest.mark.slow
-def test_sql_uses_the_environment_and_shows_nothing(place: Place, tmp_path: Path) -> None:
-    """Jobs do so in test_cluster.py."""
-    environment = os.environ | {
-        "STAFETA_TOKEN": place.token,
-        "STAFETA_CA": str(place.authority.roots),
-        "PYTHONPATH": IMPORTED_AHEAD,
-    }
-    lake = ("--set", f"lake.warehouse={tmp_path / 'lake'}", "--broker", place.flight)
-    chosen = QUICK | {"spark.driver.extraJavaOptions": JVM.format(folder=tmp_path)}
-    small = ("--master", "local[2]", *(f"--conf={name}={value}" for name, value in chosen.items()))
-    asked = "SELECT count(payload) AS readings FROM messages WHERE topic = 'hall'"
-    command = subprocess.Popen(
-        [sys.executable, "-m", "stafeta", "sql", asked, *lake, *small],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    seen: set[str] = set()
-    while True:
-        try:
-            output, errors = command.communicate(timeout=0.2)
-            break
-        except subprocess.TimeoutExpired:
-            seen |= command_lines(command.pid)
-    assert command.returncode == 0, errors
-    assert any("java" in line for line in seen)
-    assert not [line for line in seen if place.token in line]
-    assert place.token not in output + errors
-    assert "20" in output
-    assert not holding(tmp_path, place.token)
-
-
-def command_lines(pid: int) -> set[str]:
-    """Those of a process and all that it has started."""
-    found: set[str] = set()
-    try:
-        for process in (one := psutil.Process(pid), *one.children(recursive=True)):
-            found.add(" ".join(process.cmdline()))
-    except psutil.Error:
-        pass  # it has just ended
-    return found
 
 
 def holding(folder: Path, secret: str) -> list[Path]:

@@ -13,9 +13,8 @@ import pytest
 from pyspark.serializers import UTF8Deserializer, read_int, write_with_length
 from pyspark.sql import SparkSession
 
-from tests.pipeline.forked_sources import RUNNER, forking
+from tests.pipeline.forked_python import RUNNER, forking_python
 from tests.pipeline.processes import Family, command
-from tests.pipeline.sessions import environment
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
@@ -51,8 +50,9 @@ def test_python_workers_are_of_this_environment_and_import_the_tests_and_find_ou
     assert {(row.executable, row.ahead) for row in rows} == {(sys.executable, True)}
 
 
-def test_a_source_is_forked_and_ends_with_what_spark_has_started_and_that_with_it(tmp_path: Path) -> None:
-    with forking(tmp_path, environment()) as python, socket.create_server(("127.0.0.1", 0)) as jvm:
+def test_a_source_is_forked_and_ends_with_what_spark_has_started_and_that_with_it() -> None:
+    python = forking_python()
+    with socket.create_server(("127.0.0.1", 0)) as jvm:
         jvm.settimeout(PATIENCE)
         ours = {"PYTHON_WORKER_FACTORY_PORT": str(jvm.getsockname()[1]), "PYTHON_WORKER_FACTORY_SECRET": "x"}
         for killed in (True, False):

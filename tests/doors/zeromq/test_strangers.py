@@ -13,6 +13,7 @@ import psutil
 import pytest
 import zmq
 
+from stafeta.names import MAX_BYTES
 from tests.brokers import BrokerProcess
 from tests.doors.zeromq.peers import LazyPirate, Peer, ack_body, request, works
 from tests.waiting import PATIENCE, wait_until
@@ -253,6 +254,7 @@ def test_a_message_of_other_frames_is_dropped_with_one_line(
 def test_a_peer_that_never_reads_holds_no_memory_and_nobody_up(
     visited: BrokerProcess, new_lines: Callable[[], list[str]], topic: str
 ) -> None:
+    topic = f"{topic}/".ljust(MAX_BYTES, "x")  # so that few requests are a backlog
     with Peer(visited.address) as peer:
         peer.ask(f"SUB a {topic}")
         for _ in range(4):
