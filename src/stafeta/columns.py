@@ -179,12 +179,13 @@ def _positions(starts: tuple[Any, ...], batches: "Sequence[ColumnBatch]") -> Any
 class ColumnBatch(Batch):
     """A batch whose messages lie in a block."""
 
-    __slots__ = ("_size", "block", "row")
+    __slots__ = ("_size", "ahead", "block", "row")
 
     def __init__(self, topic: str, base: int, count: int, block: Block, row: int) -> None:
         super().__init__(topic, base, count)
         self.block = block
         self.row = row
+        self.ahead: Sequence[Any] = ()  # what the store has of it before its commit: `Store.write_ahead`
         self._size = -1
 
     def placed(
@@ -201,6 +202,7 @@ class ColumnBatch(Batch):
         columns[COUNTER] = None if counter is None else range(counter, counter + self.count)
         placed = ColumnBatch(self.topic, base, self.count, Block(self.count, tuple(columns)), 0)
         placed._size = self.size
+        placed.ahead = self.ahead
         return placed
 
     def array(self, index: int) -> Any:

@@ -6,6 +6,7 @@ acknowledged, or one that was under way.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from stafeta.store.sqlite import SqliteStore, segments, store, sweeper
 from tests.broker.stores import shrink
 from tests.faults.power import Mark
 from tests.faults.recorder import Recorder
+from tests.waiting import PATIENCE
 
 NAMES = ("a", "b", "a/x", "a/y")
 FILTERS = ("a", "b", "a/x", "#", "a/+")
@@ -153,6 +155,7 @@ class Life:
         self.recorder = recorder
         self.world = world
         self._transaction = 0
+        self._ahead: list[tuple[str, list[bytes], ColumnBatch]] = []  # what is written and not committed
 
     async def live(self, turns: int) -> None:
         self.broker = await Broker.open(self.settings.store(self.folder), tail=2000)
@@ -181,6 +184,7 @@ class Life:
     async def _turn(self) -> None:
         if self.random.random() < 0.06:
             await self.broker.close()
+            self._ahead.clear()
             self.broker = await Broker.open(self.settings.store(self.folder), tail=2000)
             now, then = seen(self.broker), self.world.points[-1]
             assert now == then, {
@@ -261,6 +265,18 @@ class Life:
         name, payloads = self.name(), self.some()
         self.world.put(name, payloads, self.broker.append(name, columns(name, payloads)))
 
+    def write_ahead(self) -> None:
+        """What is appended some time later, or never."""
+        name, payloads = self.name(), self.some()
+        batch, written = columns(name, payloads), threading.Event()
+        assert not self.broker.write_ahead(batch, written.set) or written.wait(PATIENCE)
+        self._ahead.append((name, payloads, batch))
+
+    def append_ahead(self) -> None:
+        if self._ahead:
+            name, payloads, batch = self._ahead.pop(self.random.randrange(len(self._ahead)))
+            self.world.put(name, payloads, self.broker.append(name, batch))
+
     def append_sequence(self) -> None:
         name, payloads, producer = self.name(), self.some(), f"seq-{self.random.choice(CLIENTS)}"
         sequence = self.broker.next_sequence(name, producer)
@@ -333,6 +349,7 @@ class Life:
 VERBS: tuple[Callable[[Life], None], ...] = (
     *(Life.publish, Life.publish_once, Life.publish_once, Life.publish_sequence),
     *(Life.append, Life.append_sequence, Life.subscribe, Life.unsubscribe, Life.new_client),
+    *(Life.write_ahead, Life.write_ahead, Life.append_ahead),
     *(Life.ack, Life.ack, Life.ack, Life.stage, Life.stage, Life.commit, Life.abort),
 )
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from stafeta.broker import overview
 from stafeta.broker.acknowledging import Acknowledger
@@ -40,6 +41,9 @@ from stafeta.security import ANYONE, Principal, Security
 from stafeta.security.pace import Pace, Paces
 from stafeta.security.rules import SUBSCRIBE
 from stafeta.store.port import Group, Promotion, Snapshot, Store, Usage
+
+if TYPE_CHECKING:
+    from stafeta.columns import ColumnBatch
 
 log = logging.getLogger("stafeta.broker")
 
@@ -288,6 +292,11 @@ class Broker:
     def bulk_ready(self) -> None:
         """There is something to fill a group with."""
         self.commits.wake()
+
+    def write_ahead(self, batch: "ColumnBatch", done: Callable[[], None]) -> bool:
+        """Have the store write a large batch that is about to be published; false where there is nothing to wait for.
+        Else `done` is called by another thread, and until then it is not to be published. Any thread may call this."""
+        return self._store.write_ahead(batch, done)
 
     @property
     def congested(self) -> bool:

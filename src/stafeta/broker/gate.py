@@ -17,6 +17,7 @@ from stafeta.security import Principal, Security
 if TYPE_CHECKING:
     from stafeta.broker.broker import Broker
     from stafeta.broker.guarded import GuardedBroker
+    from stafeta.columns import ColumnBatch
 
 Verbs: TypeAlias = "Broker | GuardedBroker"
 
@@ -37,6 +38,8 @@ class Gate(Protocol):
     def set_bulk_source(self, fill: Callable[[], bool]) -> None: ...
 
     def bulk_ready(self) -> None: ...
+
+    def write_ahead(self, batch: "ColumnBatch", done: Callable[[], None]) -> bool: ...
 
     def not_ready(self) -> str | None: ...
 

@@ -96,6 +96,18 @@ def encode_rows(rows: Sequence[Row]) -> tuple[HeaderColumns, Any]:
 
 def encode_columns(batch: ColumnBatch) -> tuple[HeaderColumns, Any]:
     """The same for messages that are columns already."""
+    header, arrays = _apart(batch)
+    if batch.count == 1 and len(arrays) == 1:
+        return header, _body_of_one(arrays["payload"][0].as_py())
+    return header, _body(arrays)
+
+
+def header_columns(batch: ColumnBatch) -> HeaderColumns:
+    """What goes into the header alone, where the body was made before."""
+    return _apart(batch)[0]
+
+
+def _apart(batch: ColumnBatch) -> tuple[HeaderColumns, dict[str, "pa.Array[Any]"]]:
     header = HeaderColumns({}, {})
     arrays: dict[str, pa.Array[Any]] = {}
     for index, name in enumerate(NAMES):
@@ -106,9 +118,7 @@ def encode_columns(batch: ColumnBatch) -> tuple[HeaderColumns, Any]:
             header.counting[name] = value.start + batch.row
         else:
             header.constants[name] = value + batch.row if index == POSITION else value
-    if batch.count == 1 and len(arrays) == 1:
-        return header, _body_of_one(arrays["payload"][0].as_py())
-    return header, _body(arrays)
+    return header, arrays
 
 
 def _body(arrays: dict[str, "pa.Array[Any]"]) -> Any:

@@ -11,10 +11,13 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from stafeta.histogram import Histogram
 from stafeta.message import Batch
+
+if TYPE_CHECKING:
+    from stafeta.columns import ColumnBatch
 
 
 class TopicRecord(NamedTuple):
@@ -236,6 +239,11 @@ class Store(Protocol):
 
     async def open(self) -> Snapshot:
         """Take possession, or raise a `StoreError` that says what is in the way."""
+
+    def write_ahead(self, batch: "ColumnBatch", done: Callable[[], None]) -> bool:
+        """Put the messages of a large batch on the disk before it is committed, so that its commit is short; false
+        where they are left to it. Else `done` is called, in another thread, when that is over, and until then the batch
+        is not to be committed. It need not be committed at all. Any thread may call this."""
 
     def commit(self, group: Group) -> Awaitable[None]: ...
 

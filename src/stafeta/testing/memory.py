@@ -1,7 +1,7 @@
 """A store in memory, for tests: the same rules, nothing on disk. Opening it again is a restart."""
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from stafeta.errors import StoreConflict
 from stafeta.histogram import SECONDS, Histogram
@@ -22,6 +22,9 @@ from stafeta.store.port import (
     TopicRecord,
     Usage,
 )
+
+if TYPE_CHECKING:
+    from stafeta.columns import ColumnBatch
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -73,6 +76,9 @@ class MemoryStore:
             last_subscription=max(self._subscriptions, default=0),
             last_staged=max(self._staged, default=0),
         )
+
+    def write_ahead(self, batch: "ColumnBatch", done: Callable[[], None]) -> bool:
+        return False
 
     async def commit(self, group: Group) -> None:
         fresh = {record.id: (record, batch) for record, batch in group.staged}

@@ -1,7 +1,8 @@
 """One `do_put`: batches in, answers out.
 
-1. The call's own thread reads and checks batches and queues them for the broker's loop, which takes one of each stream
-   in turn, and so much into a group that whoever else publishes does not wait for long.
+1. The call's own thread reads and checks batches, has the store write large ones ahead, and queues them for the
+   broker's loop, which takes one of each stream in turn, and so much into a group that whoever else publishes does not
+   wait for long.
 2. A second thread writes the answers, in order, as the batches become durable. It may wait for the client; nothing
    else waits for it.
 3. What can be seen to be wrong before it is queued ends the call at once. What is refused later, or could not be
@@ -13,9 +14,10 @@ import logging
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.columns import ColumnBatch
 from stafeta.doors.flight import codec
@@ -37,10 +39,12 @@ APART: Final = (
     10_000  # messages of several topics that come together: the broker takes them apart in one turn
 )
 PAUSE: Final = 0.25  # seconds between two looks at whether a stream that is slowed down is over
+LARGE: Final = 64 << 10  # bytes from which on the store is asked to write a batch ahead
 UNREAD: Final = 65_536  # answers that a client may leave unread
 
 
-class Item(NamedTuple):
+@dataclass(slots=True)
+class Item:
     """A batch on its way to the loop."""
 
     topic: str
@@ -49,6 +53,8 @@ class Item(NamedTuple):
     """The same, where it is of several topics."""
     sequence: int | None
     size: int
+    ready: bool = True
+    """It is not being written ahead any more."""
 
 
 class PutStream:
@@ -135,7 +141,26 @@ class PutStream:
         with self._room:
             self._room.wait_for(lambda: self._queued < WINDOW or self._failed is not None)
             self._queued += item.size
+        if stage is None:
+            self._write_ahead(item)
         self._queue.append(item)
+        self._wake()
+
+    def _write_ahead(self, item: Item) -> None:
+        if item.batch.size < LARGE:
+            return
+        # The disk is not for those who may not publish. (In which order batches come the loop sees.)
+        self._verbs.check_append(item.topic, self._target.producer or "", None)
+        item.ready = False
+        if not self._door.broker.write_ahead(item.batch, partial(self._set_ready, item)):
+            item.ready = True
+
+    def _set_ready(self, item: Item) -> None:
+        """In the store's thread."""
+        item.ready = True
+        self._wake()
+
+    def _wake(self) -> None:
         if not self._called:
             self._called = True
             self._door.loop.call_soon_threadsafe(self._look)
@@ -154,8 +179,12 @@ class PutStream:
 
     def _look(self) -> None:
         self._called = False
-        if self._queue:
+        if self._has_next():
             self._door.take_turns(self)
+
+    def _has_next(self) -> bool:
+        queue = self._queue
+        return bool(queue) and (queue[0] is None or queue[0].ready)
 
     def place_one(self) -> bool:
         """Place the next batch; true where there are more."""
@@ -168,10 +197,10 @@ class PutStream:
         with self._room:
             self._queued -= item.size
             self._room.notify()
-        return bool(self._queue)
+        return self._has_next()
 
     def _place(self, item: Item) -> None:
-        topic, batch, pieces, sequence, _ = item
+        topic, batch, pieces, sequence = item.topic, item.batch, item.apart, item.sequence
         offset: int | None = None
         stage, producer = self._target.stage, self._target.producer
         try:

@@ -5,7 +5,7 @@
    is not synced, since it may reach the disk in any order.
 2. A segment is a file that is only appended to, until it is full; then comes the next. After a start there is a new
    one: what an unfinished commit may have left at the end of the last is never looked at.
-3. A segment goes when no block and nothing staged lies in it.
+3. A segment goes when no block and nothing staged lies in it, and nothing that was written ahead of its commit.
 """
 
 import errno
@@ -13,9 +13,11 @@ import os
 import struct
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from struct import Struct
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from stafeta.errors import StoreDamaged
 from stafeta.store.blocks import damaged
@@ -79,20 +81,33 @@ def present(folder: Path) -> list[int]:
     return [int(name) for name in os.listdir(place) if name.isdecimal()] if place.exists() else []
 
 
-class Segments:
-    """Used by the writer's thread alone."""
+class Hold:
+    """While somebody has it, its segment stays, whatever the database says of it."""
 
-    def __init__(self, folder: Path, *, worth: int) -> None:
+    __slots__ = ("__weakref__",)
+
+
+class Segments:
+    """Used by one thread. Another one has its own beside it, with files of its own."""
+
+    def __init__(self, folder: Path, *, worth: int, beside: "Segments | None" = None) -> None:
         self._folder = folder
         self._worth = worth
         self._file: int | None = None
         self._end = 0
-        self._last = max(present(folder), default=0)
+        self._number = 0  # of the file
+        self._numbers: Iterator[int] = (
+            count(max(present(folder), default=0) + 1) if beside is None else beside._numbers
+        )
+        self._holds: WeakValueDictionary[int, Hold] = (
+            WeakValueDictionary() if beside is None else beside._holds
+        )
+        self.hold: Hold | None = None  # on the file
 
     def put(self, bodies: Sequence[Any]) -> list[BodyLocation]:
         """Where these bodies are from now on. If it raises, they are nowhere."""
         large = [body for body in bodies if self._is_large(body)]
-        if not large or sum(map(len, large)) < self._worth:
+        if not large or not self.is_worth(sum(map(len, large))):
             return [BodyLocation(None, body) for body in bodies]
         if self._file is None or self._end >= SIZE:
             self._begin()
@@ -110,10 +125,14 @@ class Segments:
         self._end += sum(map(len, large))
         return list(self._places(bodies, start))
 
+    def is_worth(self, size: int) -> bool:
+        """Whether a body of so many bytes goes into a segment, and not into the database."""
+        return size >= self._worth
+
     def _places(self, bodies: Sequence[Any], offset: int) -> Iterator[BodyLocation]:
         for body in bodies:
             if self._is_large(body):
-                yield BodyLocation(self._last, _PLACE.pack(offset, len(body)))
+                yield BodyLocation(self._number, _PLACE.pack(offset, len(body)))
                 offset += len(body)
             else:
                 yield BodyLocation(None, body)
@@ -125,27 +144,27 @@ class Segments:
         self.close()
         folder = self._folder / FOLDER
         folder.mkdir(exist_ok=True)
+        number, hold = next(self._numbers), Hold()
+        self._holds[number] = hold  # before it is there: whoever looks which files are unused finds it held
         file = os.open(
-            path_of(self._folder, self._last + 1),
+            path_of(self._folder, number),
             os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
             0o644,
         )
-        self._last += 1
         try:
             for place in (folder, self._folder):
                 sync_folder(place)
         except OSError:
             os.close(file)  # it may not be there after a loss of power: go on with another
             raise
-        self._file = file
+        self._file, self._number, self.hold = file, number, hold
         self._end = 0
 
     def drop_except(self, live: Container[int]) -> None:
-        """Remove the files in which nothing lies."""
+        """Remove the files in which nothing lies. Called between commits, by who writes them: what was written ahead is
+        held until its commit is over."""
         unused = [
-            segment
-            for segment in present(self._folder)
-            if segment not in live and (segment != self._last or self._file is None)
+            segment for segment in present(self._folder) if segment not in live and segment not in self._holds
         ]
         if unused:
             # The commits that let go of them come first, also where commits do not wait for the disk.
@@ -156,7 +175,7 @@ class Segments:
     def close(self) -> None:
         if self._file is not None:
             os.close(self._file)
-            self._file = None
+            self._file = self.hold = None
 
 
 def _write(file: int, body: Any) -> None:

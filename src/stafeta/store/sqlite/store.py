@@ -1,6 +1,7 @@
 """The embedded store.
 
-1. One thread writes, one reads, one copies the write-ahead log into the database; each has its own connection.
+1. One thread writes, one reads, one copies the write-ahead log into the database; each has its own connection. A fourth
+   writes what is large, before its commit.
 2. A commit appends blocks, which is sequential, and changes few small rows. What would touch a page for each topic or
    producer (the index of runs, the producers' counters) waits in memory for the checkpoint; after a crash it is made
    again from the headers of the blocks since then.
@@ -19,9 +20,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, TypeVar
 
+from stafeta.columns import ColumnBatch
 from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import Batch
 from stafeta.store.port import Group, ReadNext, Snapshot, Span, Usage
+from stafeta.store.sqlite.ahead import AheadWriter
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.continuity import Continuity
 from stafeta.store.sqlite.folder import (
@@ -75,6 +78,7 @@ class SqliteStore:
         self._segments_from = segments_from
         self._recent = RecentRuns()
         self._segments: Segments | None = None
+        self._ahead: AheadWriter | None = None
         self.sync_seconds = Histogram(SECONDS)
         self._write_thread = Worker("store-writer")
         self._read_thread = Worker("store-reader")
@@ -122,6 +126,7 @@ class SqliteStore:
             writing, self._recent, self._checkpoint_rows, self._firsts, meta.get("checkpoint", 0)
         )
         self._segments = Segments(self._folder, worth=self._segments_from)
+        self._ahead = AheadWriter(Segments(self._folder, worth=self._segments_from, beside=self._segments))
         self._writer = Writer(
             writing, self._recent, self._checkpoint, names, ends, meta, self._segments, loading.forgotten
         )
@@ -156,6 +161,8 @@ class SqliteStore:
             thread.shutdown()
 
     def _release(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         if self._segments is not None:
             self._segments.close()
         for connection in reversed(self._connections):
@@ -170,6 +177,9 @@ class SqliteStore:
     @property
     def checkpoint_due(self) -> bool:
         return self._checkpoint.ready
+
+    def write_ahead(self, batch: ColumnBatch, done: Callable[[], None]) -> bool:
+        return self._ahead is not None and self._ahead.write(batch, done)
 
     def commit(self, group: Group) -> Awaitable[None]:
         self._copy_if_due()

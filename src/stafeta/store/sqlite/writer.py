@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -15,7 +15,15 @@ from stafeta.columns import SMALL, ColumnBatch, joined, together
 from stafeta.errors import StoreConflict, StoreDamaged
 from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
-from stafeta.store.blocks import HeaderColumns, Run, checksum, encode_columns, encode_rows, make_header
+from stafeta.store.blocks import (
+    HeaderColumns,
+    Run,
+    checksum,
+    encode_columns,
+    encode_rows,
+    header_columns,
+    make_header,
+)
 from stafeta.store.port import Append, CursorChange, Group, Promotion, StagedRecord
 from stafeta.store.sqlite import schema
 from stafeta.store.sqlite.checkpoint import Checkpoint
@@ -174,6 +182,9 @@ class Writer:
             row += batch.count
         batches = [batch for _, batch in pieces]
         whole = batches[0] if len(batches) == 1 else ColumnBatch("", 0, row, together(batches), 0)
+        if whole.ahead:
+            (written,) = whole.ahead
+            return Made(block, row, header_columns(whole), runs, written.place, written.checksum)
         columns, body = encode_columns(whole)
         return Made(block, row, columns, runs, body, zlib.crc32(body))
 
@@ -366,7 +377,7 @@ def _column_pieces(appends: Iterable[ColumnsPiece]) -> Iterator[ColumnsPieces]:
     for topic, batch in _parts(appends):
         rows += batch.count
         size += batch.size
-        large = batch.count >= SMALL
+        large = batch.count >= SMALL or bool(batch.ahead)
         if pieces and (large or rows > SHARED_ROWS or size > SHARED_BYTES):
             yield pieces
             pieces, rows, size = ColumnsPieces(), batch.count, batch.size
@@ -379,8 +390,18 @@ def _column_pieces(appends: Iterable[ColumnsPiece]) -> Iterator[ColumnsPieces]:
 
 
 def _parts(appends: Iterable[ColumnsPiece]) -> Iterator[ColumnsPiece]:
-    """The batches of one topic that stand side by side as one, or as several of a bounded size."""
-    for topic, alike in groupby(appends, itemgetter(0)):
-        for batch in joined([batch for _, batch in alike]):
-            for part in batch.parts(COLUMNS_BYTES):
-                yield topic, cast("ColumnBatch", part)
+    """The batches of one topic that stand side by side as one, or as several of a bounded size. What was written ahead
+    has its parts already."""
+    for (topic, ahead), alike in groupby(appends, lambda one: (one[0], bool(one[1].ahead))):
+        batches = [batch for _, batch in alike]
+        for batch in batches if ahead else joined(batches):
+            for part in parts(batch):
+                yield topic, part
+
+
+def parts(batch: ColumnBatch) -> list[ColumnBatch]:
+    """What becomes a block each."""
+    made = cast("list[ColumnBatch]", batch.parts(COLUMNS_BYTES))
+    for part, written in zip(made, batch.ahead, strict=False):
+        part.ahead = (written,)
+    return made
