@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
 from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.jobs.compact import compact
@@ -254,7 +255,7 @@ def test_a_merge_that_stood_still_until_its_file_was_swept_replaces_nothing(
     """As a process that was stopped for hours, of a machine that slept, or beside a clock that was set."""
     for number in range(3):
         put(lake, 1 + number, 2 + number)
-    described = compaction.parquet_files_to_data_files
+    described = parquet_files_to_data_files
 
     def standing_still(*arguments: Any) -> Any:
         made = list(described(*arguments))

@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And, GreaterThan, In
+from pyiceberg import expressions
 
 from stafeta.names import MAX_BYTES, MAX_LEVELS
 from stafeta.pipeline.jobs.batches.readings import Numbers
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 RANKS: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_expressions: Any = expressions  # the arguments that their types have are those of pydantic
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _PLAIN: Final = (1e-3, 1e7)  # from where to where Java writes numbers without an exponent
 _compute: Any = pc  # its types do not know all of it
@@ -53,7 +54,8 @@ def finished(windows: Windows, labels: Mapping[int, str]) -> pa.Table:
 
 def closed_windows(table: "Table", topics: Sequence[str], time: int) -> Windows:
     """The windows of these topics in the table `rollups` that end after a time, as those that are closed."""
-    wanted = And(In("topic", topics), GreaterThan("end", time_of(time).isoformat()))
+    later = _expressions.GreaterThan("end", time_of(time).isoformat())
+    wanted = _expressions.And(_expressions.In("topic", topics), later)
     rows = table.scan(wanted, selected_fields=("topic", "start", "end")).to_arrow().combine_chunks()
     starts, ends = (rows.column(name).cast(pa.int64()).to_numpy() for name in ("start", "end"))
     names = rows.column("topic").cast(pa.string()).combine_chunks()
