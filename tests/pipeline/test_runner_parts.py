@@ -5,6 +5,7 @@ import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from stafeta.errors import ConfigError, DataLoss, NoReply
 from stafeta.pipeline.job import Job
 from stafeta.pipeline.jobs import BUILT_IN, find
 from stafeta.pipeline.runner.checkpoint_locks import Lock, checkpoints, local_folder
-from stafeta.pipeline.runner.failures import failure_of
+from stafeta.pipeline.runner.failures import failure_of, naming_the_disk
 from stafeta.pipeline.runner.progress_counter import ProgressCounter, lag_of, rows_of
 from stafeta.pipeline.runner.reports import Heard, Report
 from stafeta.pipeline.runner.runner import Locks, check
@@ -32,6 +33,21 @@ class StreamingQueryException(Exception):
 
 
 StreamingQueryException.__module__ = "pyspark.errors.exceptions.captured"
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {"lake": 5 << 30, "checkpoints": 12 << 10}
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free[Path(folder).name]))
+    places = {"lake.warehouse": f"file://{tmp_path}/lake", "pipeline.checkpoints": f"{tmp_path}/checkpoints"}
+    full = failure_of(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    told = naming_the_disk(full, places | {"spark.local.dir": "s3://bucket/local"})
+    assert not told.lasting
+    assert f"that of pipeline.checkpoints, {tmp_path}/checkpoints, with 12 KiB" in told.sentence
+    assert "No space left on device" in told.sentence
+    other = failure_of(OSError(errno.EIO, os.strerror(errno.EIO)))
+    assert naming_the_disk(other, places) == other
+    assert naming_the_disk(full, {}) == full
+
 
 # --- names
 

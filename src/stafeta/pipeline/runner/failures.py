@@ -7,11 +7,14 @@
 """
 
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from stafeta import errors
 from stafeta.errors import StafetaError
+from stafeta.pipeline.disk import folder_of
 
 LASTING: Final = (
     errors.AlreadyWritten,
@@ -38,6 +41,7 @@ _WRAPPERS: Final = (
 )
 _STATE: Final = re.compile(r"SQLSTATE: (\w{5})")
 _WHERE: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
+_FULL: Final = re.compile(r"No space left on device|database or disk is full|Disk quota exceeded")
 _MOST: Final = 500  # characters of a sentence
 
 
@@ -58,6 +62,22 @@ def failure_of(error: BaseException) -> Failure:
     if type(error).__module__.startswith(("pyspark.", "py4j.")):
         return _of_spark(error, text)
     return Failure(_cut(f"{type(error).__name__}: {text}"), isinstance(error, _MISTAKES))
+
+
+def naming_the_disk(failure: Failure, places: Mapping[str, str]) -> Failure:
+    """The same, where a disk is full, with the one of these that has the least room."""
+    room = {}
+    for name, place in places.items():
+        with suppress(OSError):
+            if (folder := folder_of(place)) is not None:
+                room[name] = shutil.disk_usage(folder).free
+    if not room or not _FULL.search(failure.sentence):
+        return failure
+    least = min(room, key=lambda name: room[name])
+    return failure._replace(
+        sentence=f"A disk is full. Of those that the job writes to, the one with the least room is that of {least}, "
+        f"{places[least]}, with {room[least] >> 10:,} KiB: make some. ({failure.sentence})"
+    )
 
 
 def _ours(text: str) -> Failure | None:

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.backoff import Backoff
 from stafeta.errors import DataLoss
 from stafeta.pipeline.job import Context, Job
-from stafeta.pipeline.runner.failures import Failure, failure_of
+from stafeta.pipeline.runner.failures import Failure, failure_of, naming_the_disk
 from stafeta.pipeline.runner.progress_counter import ProgressCounter
 from stafeta.pipeline.runner.queries import (
     activate,
@@ -155,10 +156,18 @@ class JobSupervisor:
                 self._change("stopped")
                 return False
             log.debug("The job %s", self.job.name, exc_info=True)
-            failure = failure_of(error)
+            failure = naming_the_disk(failure_of(error), self._places())
             if queries and self.job.replans and isinstance(failure.error, DataLoss):
                 failure = failure._replace(lasting=False)  # the next start says so, if it is
             return self._again(failure, time.monotonic() - began)
+
+    def _places(self) -> dict[str, str]:
+        """Where the job writes to, as far as that is known."""
+        context = self._context
+        places = {"lake.warehouse": context.config.lake.warehouse, "pipeline.checkpoints": context.checkpoint}
+        with suppress(Exception):  # Spark is ending
+            places["spark.local.dir"] = context.spark.conf.get("spark.local.dir", gettempdir()) or ""
+        return places
 
     def _begun(self) -> "Sequence[StreamingQuery]":
         """The queries of the job, which have started to work, or failed."""
