@@ -1,8 +1,10 @@
 """Tables that Spark writes and pyiceberg commits: each batch once, whoever else commits, and readable by others."""
 
 import pickle
+import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from threading import Barrier
@@ -11,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from sqlalchemy import create_engine, event, text
 
 from stafeta.config.options import Lake as Settings
-from stafeta.errors import ConfigError, StoreConflict, Unsound
+from stafeta.errors import ConfigError, StoreConflict, StoreFull, Unsound
 from stafeta.pipeline.jobs import audit
-from stafeta.pipeline.lake import Lake, Written, files
+from stafeta.pipeline.lake import Lake, Written, catalog, files
 from stafeta.pipeline.lake.archived import ARCHIVED, Known, known_in
 from stafeta.pipeline.lake.archived import added as listed
 from stafeta.pipeline.lake.tables import TABLES
@@ -54,6 +57,31 @@ def test_a_damaged_catalog_is_told(tmp_path: Path) -> None:
     (tmp_path / "lake" / "catalog.db").write_bytes(b"no database at all, " * 1000)
     with pytest.raises(ConfigError, match="file is not a database"):
         Lake(settings(tmp_path)).has("messages")
+
+
+def test_a_catalog_that_another_process_keeps_locked_is_told_and_used_when_it_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog, "_PATIENCE", 0.05)
+    lake = Lake(settings(tmp_path))
+    lake.table("messages")
+    with closing(sqlite3.connect(tmp_path / "lake" / "catalog.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for _ in range(2):
+            with pytest.raises(StoreConflict, match=r"catalog\.db: another process has kept .* locked"):
+                lake.table("messages")
+            catalog._catalogs.clear()  # who opens it is told the same
+        other.execute("ROLLBACK")
+    lake.table("messages")
+
+
+def test_a_catalog_that_has_no_room_is_told(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/catalog.db")
+    event.listen(engine, "handle_error", catalog.raise_plainly)
+    with engine.connect() as connection:
+        connection.execute(text("PRAGMA max_page_count = 1"))
+        with pytest.raises(StoreFull, match=r"catalog\.db: the disk has no room"):
+            connection.execute(text("CREATE TABLE one (a)"))
 
 
 def test_a_catalog_that_nobody_has_configured_is_told(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, 
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DatabaseError, IntegrityError
 
-from stafeta.errors import ConfigError
+from stafeta.errors import ConfigError, StoreConflict, StoreFull
 from stafeta.pipeline.lake.recovery import recover, version
 from stafeta.pipeline.lake.storage import LocalFileIO
 from stafeta.pipeline.lake.syncing import make_folders
@@ -100,6 +101,7 @@ class _SyncedCatalog(SqlCatalog):
         self.looked: set[tuple[str, str]] = set()  # tables that were compared with their own metadata
         self._newest: dict[tuple[str, ...], int] = {}  # the newest version of each that was seen
         event.listen(self.engine, "connect", _sync)
+        event.listen(self.engine, "handle_error", raise_plainly)
         super()._init_catalog()
 
     def load_table(self, identifier: str | Identifier) -> Table:
@@ -117,6 +119,17 @@ class _SyncedCatalog(SqlCatalog):
 def _sync(connection: Any, _: object) -> None:
     # FULL, the default, leaves the name of the journal behind, which would roll the commit back after a loss of power.
     connection.execute("PRAGMA synchronous = EXTRA")
+
+
+def raise_plainly(context: ExceptionContext) -> None:
+    """Raises what SQLite says, where it is about others or the disk, as a sentence: it may be tried again."""
+    said, file = str(context.original_exception), context.engine and context.engine.url.database
+    if "is locked" in said:
+        raise StoreConflict(
+            f"{file}: another process has kept the lake's catalog locked for {_PATIENCE:.0f} s. If it is stuck, end it."
+        )
+    if "disk is full" in said:
+        raise StoreFull(f"{file}: the disk has no room for the lake's catalog.")
 
 
 def recovered(catalog: Catalog, namespace: str, name: str) -> None:
