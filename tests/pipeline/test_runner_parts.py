@@ -125,6 +125,16 @@ def test_the_innermost_error_of_spark_is_told_without_its_wrapping() -> None:
     assert failure[:2] == ("Line 3, position 7: A column `x` cannot be resolved.", True)
 
 
+def test_what_spark_says_of_the_query_is_no_part_of_the_sentence() -> None:
+    """As where a task of a query finds messages gone."""
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 1.0 failed: "
+        "stafeta.errors.DataLoss: 20 of the messages are gone.\n\n=== Streaming Query ===\nIdentifier: archive [id = f]"
+        "\nCurrent State: ACTIVE\nThread State: RUNNABLE\n\nLogical Plan:\n~WriteToMicroBatchDataSourceV1"
+    )
+    assert failure_of(StreamingQueryException(text))[:2] == ("20 of the messages are gone.", True)
+
+
 def test_the_error_of_a_users_function_is_told_in_a_line() -> None:
     text = "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error. Traceback\n  File x\nValueError: not so\n SQLSTATE: 39000"
     assert failure_of(StreamingQueryException(text))[:2] == ("ValueError: not so", False)

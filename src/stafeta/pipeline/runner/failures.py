@@ -29,7 +29,9 @@ LASTING: Final = (
     errors.Untrusted,
 )
 _MISTAKES: Final = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
-_OURS: Final = re.compile(r"stafeta\.errors\.(\w+): (.+?)(?= SQLSTATE: |\n\s*at |\Z)", re.DOTALL)
+_OURS: Final = re.compile(
+    r"stafeta\.errors\.(\w+): (.+?)(?= SQLSTATE: |\n\s*at |\s*=== Streaming Query ===|\Z)", re.DOTALL
+)
 _CAUSED: Final = re.compile(r"^Caused by: ([\w.$]+): (.+)$", re.MULTILINE)
 _RAISED: Final = re.compile(r"^([\w.]+(?:Error|Exception|Interrupt|Exit)): (.+)$", re.MULTILINE)
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]{5,})\] ")
