@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stafeta.pipeline.jobs.batches.readings import Readings
@@ -224,6 +224,7 @@ def test_a_time_that_is_ahead_moves_no_clock_past_the_time_of_the_day() -> None:
     ),
     st.integers(0, 8),
 )
+@example([(0, [("a", 0)]), (13, []), (6, [("a", 9)]), (0, [("a", 0)])], 2)  # lost, and older readings come
 def test_a_clock_that_is_set_back_or_a_lost_state_mutes_no_topic_and_closes_no_window_twice(
     steps: list[tuple[int, list[tuple[str, int]]]], lost: int
 ) -> None:

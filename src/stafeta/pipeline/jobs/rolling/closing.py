@@ -89,8 +89,8 @@ def recalled(
     closed: Callable[[Sequence[str], int], Windows],
 ) -> Windows:
     """The state at the time `now`, with the windows that are closed of the topics whose clocks do not say so: those
-    that it does not know, and those whose clocks are ahead, which are set back. `closed` is asked for the windows of
-    some topics that are closed and end after a time."""
+    that it does not know, which begin with what comes first, and those whose clocks are ahead, which are set back.
+    `closed` is asked for the windows of some topics that are closed and end after a time: before it, all are late."""
     ahead = (state["size"] == 0) & (state["start"] > now + delay)
     if ahead.any():
         topics = state.topics.filter(pa.array(ahead)).to_pylist()
@@ -98,8 +98,10 @@ def recalled(
         times = np.where(ahead, now - delay, state["start"])
         state = replace(state, columns=state.columns | {"start": times}).where(kept)
         state = Windows.joined([state, closed(topics, now - 2 * delay)])
-    names, windows = _compute.unique(batch.topics), batch["size"] > 0
-    unknown = names.filter(_compute.invert(_compute.is_in(names, value_set=state.topics))).to_pylist()
-    if unknown and windows.any():
-        state = Windows.joined([state, closed(unknown, int(batch["start"][windows].min()))])
+    names = _compute.unique(batch.topics)
+    unknown = names.filter(_compute.invert(_compute.is_in(names, value_set=state.topics)))
+    if len(unknown):
+        first = int(np.min(batch["start"], initial=now, where=batch["start"] > NEVER))
+        clocks = Windows.clocks(unknown, np.full(len(unknown), first), np.zeros(len(unknown), np.int64))
+        state = Windows.joined([state, clocks, closed(unknown.to_pylist(), first - delay)])
     return state
