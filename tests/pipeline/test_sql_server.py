@@ -18,6 +18,7 @@ from stafeta.pipeline.sql import wire
 from stafeta.pipeline.sql.client import RemoteQueries
 from stafeta.pipeline.sql.results import Done
 from stafeta.pipeline.sql.server import SqlServer
+from stafeta.pipeline.sql.warming import STATEMENTS, WarmUp
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect, forgetful, numbered, published
@@ -256,3 +257,31 @@ def answer_to(server: SqlServer, data: bytes) -> bytes:
             return connection.recv(100)
         except ConnectionError:
             return b""
+
+
+# --- before the first
+
+
+def test_statements_are_carried_out_before_anybody_asks_and_leave_nothing(
+    spark: SparkSession, broker: BrokerProcess, config: Config
+) -> None:
+    published(broker, hall=numbered(1, 3))
+    spark.catalog.dropTempView("messages")  # of another test
+    with WarmUp(spark, config, latest=0) as warm:
+        warm.thread.join(PATIENCE)
+        assert not warm.thread.is_alive()
+    assert warm.done == len(STATEMENTS)
+    assert not spark.catalog.tableExists("messages"), "the views are those of another session"
+
+
+def test_where_the_broker_is_away_or_the_pipeline_ends_nothing_is_carried_out(
+    spark: SparkSession, broker: BrokerProcess, config: Config
+) -> None:
+    with WarmUp(spark, config, latest=1000) as waiting:
+        assert waiting.thread.is_alive()
+    assert not waiting.thread.is_alive()
+    broker.stop()
+    with WarmUp(spark, config, latest=0) as warm:
+        warm.thread.join(PATIENCE)
+        assert not warm.thread.is_alive()
+    assert (waiting.done, warm.done) == (0, 0)

@@ -9,6 +9,7 @@
    another user listens on is not asked. PySpark sends a token to `localhost` alone, which may be the address of IPv6:
    so nobody gets the same port there while the endpoint is open.
 4. Jobs and questions share Spark's tasks fairly: a long question does not hold up a micro-batch.
+5. Spark is warmed up for questions once there is little else to do (`sql/warming.py`).
 """
 
 import errno
@@ -54,6 +55,7 @@ def opened(spark: "SparkSession", config: "Config") -> Iterator[str | None]:
         yield None
         return
     from stafeta.pipeline.sql.server import SqlServer
+    from stafeta.pipeline.sql.warming import WarmUp
 
     token = secrets.token_urlsafe(32)
     with ExitStack() as held:
@@ -67,6 +69,7 @@ def opened(spark: "SparkSession", config: "Config") -> Iterator[str | None]:
             return
         path = _file(config, os.getpid())
         server = held.enter_context(SqlServer(spark, config, token))
+        held.enter_context(WarmUp(spark, config))
         try:
             place = _Place(port, server.port, token)
             _write(path, place._asdict())
