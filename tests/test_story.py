@@ -18,16 +18,18 @@ STORY = Path(__file__).parent.parent / "examples" / "story.py"
 ESCAPE = "\033["
 
 
-def test_the_story_ends_as_it_should(tmp_path: Path) -> None:
+def test_without_java_the_demo_says_so_and_tells_the_story_to_its_end(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, STORY],
-        env=environment(tmp_path),
+        [sys.executable, "-m", "examples.demo"],
+        cwd=STORY.parents[1],
+        env=environment(tmp_path) | {"JAVA_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.startswith("Spark needs Java 17 or newer, and JAVA_HOME has none")
     said = [line.strip() for line in done.stdout.splitlines()]
     assert said.count("$ stafeta get race --client bob --all") == 2
     assert [line for line in said if "crosses the line" in line] == [
@@ -36,14 +38,12 @@ def test_the_story_ends_as_it_should(tmp_path: Path) -> None:
         "Rui crosses the line",
     ]
     assert any(line.startswith("$ kill -9") for line in said)
+    assert "each got all of them, in order, once." in done.stdout
     assert ESCAPE not in done.stdout
     assert_nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_story_leaves_nothing_behind(
-    tmp_path: Path, number: signal.Signals, code: int
-) -> None:
+def test_an_interrupted_story_leaves_nothing_behind(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, STORY], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
     ) as told:
@@ -52,22 +52,29 @@ def test_an_interrupted_story_leaves_nothing_behind(
             if "--follow" in line:
                 break
         assert processes(tmp_path), "a broker and a client are at work"
-        told.send_signal(number)
+        told.send_signal(signal.SIGTERM)
         told.stdout.read()
-        assert told.wait() == code
+        assert told.wait() == 143
     assert_nothing_is_left(tmp_path)
 
 
-def test_on_a_terminal_it_is_coloured(tmp_path: Path) -> None:
+def test_on_a_terminal_it_is_coloured_and_can_be_interrupted(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen([sys.executable, STORY], env=environment(tmp_path), stdout=theirs) as told:
         os.close(theirs)
         shown = b""
-        while block := read(ours):
+        while b"--follow" not in shown:
+            block = read(ours)
+            assert block, shown.decode()
             shown += block
+        assert processes(tmp_path), "a broker and a client are at work"
+        told.send_signal(signal.SIGINT)
+        while read(ours):
+            pass
         os.close(ours)
-        assert told.wait() == 0, shown.decode()
+        assert told.wait() == 130
     assert ESCAPE in shown.decode()
+    assert_nothing_is_left(tmp_path)
 
 
 def test_another_outcome_is_a_failure(tmp_path: Path) -> None:

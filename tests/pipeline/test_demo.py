@@ -1,4 +1,4 @@
-"""The demo: what it shows, how it ends, and that nothing is left of it."""
+"""The demo: what it shows, how it ends, and that nothing is left of it. (Without Java it is tests/test_story.py.)"""
 
 import json
 import random
@@ -78,22 +78,6 @@ def test_interrupted_while_spark_starts_it_leaves_nothing_behind(
         assert demo.stdout.read() == "\nInterrupted. Nothing is left behind.\n"
         assert demo.wait() == code
         assert not family.members()
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_java_it_says_so_and_tells_the_story(tmp_path: Path) -> None:
-    with Family() as family:
-        done = subprocess.run(
-            _COMMAND,
-            env=environment(family, tmp_path) | {"JAVA_HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.startswith("Spark needs Java 17 or newer, and JAVA_HOME has none")
-    assert "each got all of them, in order, once." in done.stdout
     assert not list(tmp_path.iterdir())
 
 
