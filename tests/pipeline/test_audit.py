@@ -30,7 +30,7 @@ __all__ = ["forgetful"]
 
 @pytest.fixture
 def config(forgetful: BrokerProcess, tmp_path: Path) -> Config:
-    return config_of(forgetful, tmp_path, trigger=0.5)
+    return config_of(forgetful, tmp_path, trigger=1.0)
 
 
 def context(spark: SparkSession, config: Config, folder: Path, name: str, **arguments: object) -> Context:
@@ -59,10 +59,10 @@ def test_no_fault_is_found_while_producers_archive_and_collection_run(
     def produce() -> None:
         with connect(forgetful) as broker, broker.producer("live/counted", name="counter") as producer:
             round_ = 0
-            while not stop.wait(0.02):
+            while not stop.wait(0.1):
                 producer.send_many(numbered(1, 100))
                 broker.publish(f"live/{round_ % 5}", numbered(1, 7))
-                if round_ % 50 == 0:
+                if round_ % 10 == 0:
                     broker.publish(f"live/new/{round_}", ["x"])
                 round_ += 1
 
