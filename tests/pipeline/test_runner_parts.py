@@ -75,6 +75,7 @@ def test_each_built_in_job_has_its_own_name_and_a_line_about_it(name: str) -> No
     job = find(name)
     assert job.name == name
     assert job.about
+    assert (job.about, job.batch) == BUILT_IN[name]
     assert "\n" not in job.about
 
 

@@ -10,7 +10,7 @@ from stafeta import text_tables
 from stafeta.cli import exits, rendering
 from stafeta.config import Config
 from stafeta.errors import ConfigError, NoReply
-from stafeta.pipeline.jobs import BUILT_IN, find
+from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.runner.reports import CONTROL, Heard, last_reports
 from stafeta.pipeline.runner.status_reporter import order
 from stafeta.times import iso
@@ -24,12 +24,11 @@ _SIDES: Final = "<<<>>>>><"
 
 
 def print_jobs(as_json: bool) -> int:
-    jobs = [find(name) for name in BUILT_IN]
-    width = max(len(job.name) for job in jobs)
-    for job in jobs:
+    width = max(map(len, BUILT_IN))
+    for name, job in BUILT_IN.items():
         kind = "batch" if job.batch else "stream"
-        sentence = f"{job.name:<{width}}  {kind:<6}  {job.about}"
-        rendering.say(sentence, as_json, name=job.name, kind=kind, about=job.about)
+        sentence = f"{name:<{width}}  {kind:<6}  {job.about}"
+        rendering.say(sentence, as_json, name=name, kind=kind, about=job.about)
     return exits.OK
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from stafeta.pipeline import spark_log
 from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.jobs.alerting import alert_state, former_state
 from stafeta.pipeline.jobs.alerting.alert_source import DUE, NOW, AlertSource, AlertStream, options_of
 from stafeta.pipeline.jobs.alerting.alert_state import Messages, States, advanced, next_due
@@ -90,9 +91,4 @@ class Alerting(StatefulBatches[States, Messages]):
         return alert_state.unpack(content)
 
 
-JOB = Job(
-    NAME,
-    "rules over readings: raised and cleared once each, to alerts/<rule>/<topic>",
-    start,
-    figures=figures,
-)
+JOB = Job(NAME, BUILT_IN[NAME].about, start, figures=figures)

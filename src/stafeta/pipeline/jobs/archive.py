@@ -20,6 +20,7 @@ from stafeta.names import FLIGHT_PREFIX, filters_of, matcher
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.connector.file_source import FileSource
 from stafeta.pipeline.job import Context, Job, hold, release
+from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.jobs.archiving.retention import FORMER, RetentionKeeper, holder
 from stafeta.pipeline.jobs.archiving.same_log import check_same_log
 from stafeta.pipeline.jobs.archiving.starts import Plan, plan, sentence
@@ -112,4 +113,4 @@ def archiving(lake: Lake, keep: float, broker: str) -> "Callable[[DataFrame, int
 
 
 # What a query misses, another archive of the same lake may have put there, and let the broker go of.
-JOB = Job(NAME, "every topic into the lake's table messages, exactly once", start, replans=True)
+JOB = Job(NAME, BUILT_IN[NAME].about, start, replans=True)

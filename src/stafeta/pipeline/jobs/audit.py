@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from stafeta.errors import DataLoss, InvalidRequest, StafetaError, StoreDamaged, Unsound
 from stafeta.names import FLIGHT_PREFIX, check_filter, filters_of, matcher
 from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.jobs.archiving.retention import holder
 from stafeta.pipeline.jobs.auditing import (
     checkpoints,
@@ -335,4 +336,4 @@ def _windows(
     return found
 
 
-JOB = Job("audit", "proves that lake and log have every message once, and the same", start, batch=True)
+JOB = Job("audit", BUILT_IN["audit"].about, start, batch=True)

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 
 from stafeta.errors import StoreConflict, Unsound
 from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.compaction import Merging, small, today
 from stafeta.pipeline.lake.merging import DamagedFile
@@ -179,4 +180,4 @@ def _about(size: int) -> str:
     return f"{size} bytes"
 
 
-JOB = Job(NAME, "small files of closed days into large ones, and old snapshots away", start, batch=True)
+JOB = Job(NAME, BUILT_IN[NAME].about, start, batch=True)

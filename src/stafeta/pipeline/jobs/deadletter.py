@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stafeta.names import MAX_BYTES, MAX_LEVELS
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.job import Context, Job, without_own_topics
-from stafeta.pipeline.jobs import schemas
+from stafeta.pipeline.jobs import BUILT_IN, schemas
 from stafeta.pipeline.jobs.schemas import Schema
 from stafeta.pipeline.lake import Lake
 
@@ -133,4 +133,4 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
     return [context.start(found.writeStream.foreachBatch(burial))]
 
 
-JOB = Job(NAME, "what is not of its kind or schema, to dead/<topic> and the lake, with the reason", start)
+JOB = Job(NAME, BUILT_IN[NAME].about, start)

@@ -17,6 +17,7 @@ from uuid import uuid4
 from stafeta.errors import ConfigError
 from stafeta.pipeline.connector.sink import PRODUCER
 from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.jobs.auditing.findings import counted
 from stafeta.pipeline.jobs.replaying.pace import Clock, chunks
 from stafeta.pipeline.jobs.replaying.replay_plan import (
@@ -234,4 +235,4 @@ def _say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-JOB = Job("replay", "sends messages of the lake to topics again, exactly once", start, batch=True)
+JOB = Job("replay", BUILT_IN["replay"].about, start, batch=True)

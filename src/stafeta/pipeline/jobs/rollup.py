@@ -13,6 +13,7 @@ from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.connector.sink import write_once
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
+from stafeta.pipeline.jobs import BUILT_IN
 from stafeta.pipeline.jobs.batches.reading_source import direct
 from stafeta.pipeline.jobs.batches.stateful import BEFORE, FILE, Computed, StatefulBatches, last_notes
 from stafeta.pipeline.jobs.rolling import former_windows
@@ -156,6 +157,4 @@ def _labels(sizes: Iterable[int]) -> dict[int, str]:
     return {size: format_duration(size / 1e6) for size in sizes}
 
 
-JOB = Job(
-    NAME, "readings in windows of time, to topics rollup/<size>/<topic> and the lake", start, figures=figures
-)
+JOB = Job(NAME, BUILT_IN[NAME].about, start, figures=figures)
