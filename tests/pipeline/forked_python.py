@@ -88,7 +88,6 @@ def forking_python() -> Path:
     from tests.pipeline.sessions import environment
 
     folder = Path(tempfile.mkdtemp(prefix="stafeta-forks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     place, program = folder / "host", folder / "python"
     program.write_text(_PROGRAM.format(python=sys.executable, forked=FORKED, place=str(place)))
     program.chmod(0o755)
@@ -105,12 +104,11 @@ def forking_python() -> Path:
 
 
 def _end(host: "subprocess.Popen[bytes]") -> None:
-    host.kill()
-    host.communicate()
+    host.communicate()  # which closes its input
 
 
 def _serve(place: str) -> None:
-    """Until whoever has started it closes its input, or is gone."""
+    """Until whoever has started it closes its input, or is gone. Then the folder of the place goes, too."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -123,6 +121,7 @@ def _serve(place: str) -> None:
                 listener.close()
                 _take(client)
             client.close()
+    shutil.rmtree(Path(place).parent, ignore_errors=True)
 
 
 def _take(client: socket.socket) -> NoReturn:
