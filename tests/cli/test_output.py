@@ -89,7 +89,7 @@ def test_what_nobody_takes_is_not_acknowledged(
         "check --data {folder}",
         "serve --check",
         "pipeline list",
-        "bench --messages 1",
+        "bench --door zeromq --messages 1",
     ],
 )
 def test_output_that_cannot_be_written_is_a_sentence(
