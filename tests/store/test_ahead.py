@@ -2,6 +2,7 @@
 
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,25 @@ def test_what_cannot_be_written_ahead_its_commit_refuses_or_writes(
         broker.append("t", late)
         await broker.commit()
         assert await everything(broker) == list(range(ROWS))
+        await broker.close()
+
+    run(work())
+
+
+def test_what_was_written_ahead_takes_little_of_a_share(tmp_path: Path) -> None:
+    async def work() -> None:
+        broker = await opened(tmp_path)
+        share = broker.share()
+        share.size = 3 * LARGE
+        for number in range(4):
+            one = batch(number)
+            assert write_ahead(broker, one)
+            share.count(partial(broker.append, "t", one))
+            assert not share.spent
+        for number in range(4, 7):
+            share.count(partial(broker.append, "t", batch(number)))
+        assert share.spent
+        await broker.commit()
         await broker.close()
 
     run(work())

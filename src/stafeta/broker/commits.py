@@ -7,7 +7,7 @@
 3. `commit()` returns the group's future, which resolves when the group is durable; what `answer()` was given is called
    then at once.
 4. A door adds about `DOOR_SHARE` bytes to a group; what more it has waits for the next, so that nobody waits for long
-   behind somebody else's bulk. Among its connections a door takes turns.
+   behind somebody else's bulk. Among its connections a door takes turns. What was written ahead counts for little.
 5. What has nobody to report an error to, such as that a device has got its messages, is done again after a while,
    until it is durable.
 """
@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 MOVE = 64  # bytes that a range counts for which is acknowledged out of order
 DOOR_SHARE = 1 << 20  # bytes of one door in a group, after which it waits for the next
+AHEAD_PART = (
+    8  # what was written ahead counts there for this part of its bytes: its commit does not write them
+)
 RETRY_INTERVAL = (
     1.0  # seconds until what could not be stored is done again, or until the log says that it is over
 )
@@ -64,6 +67,7 @@ class Pending:
         self.undo: list[Callable[[], object]] = []
         self.again: list[Callable[[], None]] = []  # what is done again where it could not be stored
         self.size = 0
+        self.ahead = 0  # bytes of it that were written ahead
         self.acknowledged = 0  # messages, by durable subscriptions
         self.collected = 0  # messages
         self.asked = False  # someone waits for it, even if it is empty
@@ -169,9 +173,10 @@ class Share:
         pending = self._commits.pending
         if pending is not self._pending:
             self._pending, self._left = pending, self.size
-        before = pending.size
+        before, ahead = pending.size, pending.ahead
         done = work()
-        self._left -= pending.size - before
+        ahead = pending.ahead - ahead
+        self._left -= pending.size - before - ahead + ahead // AHEAD_PART
         return done
 
     @property

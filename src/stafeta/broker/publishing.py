@@ -206,7 +206,10 @@ class Publisher:
         fresh = batch.cut(batch.base + known, batch.end)
         placed = fresh.placed(offset, commits.position, self._now(), producer, source, counter)
         pending.append_whole(topic, placed, count)
-        pending.size += placed.size + ROW * count
+        size = placed.size + ROW * count
+        pending.size += size
+        if placed.ahead:
+            pending.ahead += size
         commits.position += count
         if counter is None or sequence is None:
             return offset
