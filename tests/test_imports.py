@@ -83,6 +83,7 @@ ALLOWED = {
             "stafeta.doors.tls",
             "stafeta.clients.forks",
             "stafeta.logs",
+            "stafeta.priority",
             "stafeta.security",
         }
         for door in (ROOT / "doors").iterdir()

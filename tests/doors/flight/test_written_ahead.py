@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +14,10 @@ import uvloop
 
 import stafeta
 from stafeta.broker import Broker
+from stafeta.priority import BEHIND
 from stafeta.store.sqlite import SqliteStore
 from stafeta.store.sqlite.segments import FOLDER
+from tests.brokers import BrokerProcess
 from tests.doors.opened import DOORS
 from tests.waiting import PATIENCE, comes_true
 
@@ -71,3 +75,16 @@ def _publish(place: str) -> None:
         for payloads in (LARGE, SMALL):
             producer.write(pa.record_batch({"payload": pa.array(payloads, pa.binary())}))
         producer.flush()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has priorities of threads")
+def test_threads_that_move_bulk_go_behind_the_loop(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, doors=("flight",)) as broker:
+        _publish(broker.flight)
+        niceness: dict[str, set[int]] = {}  # by name
+        for thread in Path(f"/proc/{broker.pid}/task").iterdir():
+            with suppress(OSError):  # it has ended meanwhile
+                name = "loop" if thread.name == str(broker.pid) else (thread / "comm").read_text()[:6]
+                niceness.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(thread.name)))
+        (loop,) = niceness["loop"]
+        assert niceness["grpcpp"] == {min(loop + BEHIND, 19)}

@@ -2,7 +2,8 @@
 
 1. Flight gives each call a thread of its own; the broker has one loop. A call asks the loop for what it needs and does
    the rest, checking and making Arrow data, itself.
-2. So a stream costs a thread for as long as it lasts, and `max_streams` says how many there may be.
+2. So a stream costs a thread for as long as it lasts, and `max_streams` says how many there may be. These threads go
+   behind the loop's where processors are short.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from itertools import count, pairwise
 from typing import Any, Final, TypeVar
@@ -41,6 +43,7 @@ from stafeta.doors.tls import Certificates
 from stafeta.errors import BrokerClosed, ConfigError, InvalidRequest, TakenOver, Unavailable
 from stafeta.logs import announce
 from stafeta.names import FLIGHT_STREAM_PREFIX, check_name
+from stafeta.priority import step_back
 from stafeta.ranges import without
 from stafeta.security import ANYONE
 from stafeta.security.authorization import credentials_of
@@ -143,7 +146,10 @@ class FlightDoor:
     def _serve(self, place: Address) -> Calls:
         scheme = "grpc" if self._certificates is None else "grpc+tls"
         with _ipv6_taken(place.port) if place.host == EVERY_IPV4 else nullcontext(place.port) as number:
-            server = Calls(self, f"{scheme}://{place._replace(port=number)}", self._certificates)
+            location = f"{scheme}://{place._replace(port=number)}"
+            # By a thread that goes behind others: gRPC's own, which move bulk, inherit that.
+            with ThreadPoolExecutor(1, "flight-starting", step_back) as starting:
+                server = starting.submit(Calls, self, location, self._certificates).result()
         self._servers[place._replace(port=server.port)] = server
         self.connections.ports.add(server.port)
         self.connections.start()
