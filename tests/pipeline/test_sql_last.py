@@ -57,7 +57,9 @@ OTHERS = (
     "SELECT kind, max_by(text, offset) FROM messages WHERE topic = 'a' GROUP BY kind ORDER BY kind",
     "SELECT 1 FROM messages WHERE topic = 'a' AND offset < (SELECT 9 LIMIT 1) ORDER BY offset DESC LIMIT 2",
     "SELECT text, lag(text) OVER (ORDER BY offset) FROM messages WHERE topic = 'a' ORDER BY offset DESC LIMIT 1",
+    "SELECT text FROM global_temp.messages WHERE topic = 'a' ORDER BY offset DESC LIMIT 3",
 )
+BACKWARDS = "CREATE GLOBAL TEMPORARY VIEW messages AS SELECT topic, text, -offset AS offset FROM messages"
 
 
 @pytest.fixture
@@ -72,6 +74,7 @@ def ask(spark: SparkSession, config: Config) -> Iterator[Asked]:
     spark.conf.unset(RULES)
     for name in ("messages", "readings"):
         spark.catalog.dropTempView(name)
+    spark.catalog.dropGlobalTempView("messages")
 
 
 def test_the_last_messages_of_a_topic_are_read_alone_and_are_the_same(
@@ -87,6 +90,7 @@ def test_the_last_messages_of_a_topic_are_read_alone_and_are_the_same(
     Archive(spark, broker, config).take("a", ROWS - 2)
     Archive(spark, broker, config).take("b", 500)
     register(spark, config)
+    spark.sql(BACKWARDS)
     frames = {statement: spark.sql(statement) for statement in (*LAST, *OTHERS)}
     expected = {statement: list(map(tuple, frame.collect())) for statement, frame in frames.items()}
     found = {statement: last_of(frame, statement) for statement, frame in frames.items()}

@@ -84,10 +84,15 @@ def _source(plan: Any) -> _Source | None:
         if kind == "Filter":
             filters += _conjuncts(plan.condition())
         plan = plan.child()
-    if kind != "View" or plan.desc().identifier().table() not in _VIEWS:
+    if kind != "View":
+        return None
+    name = plan.desc().identifier()
+    if (
+        name.database().isDefined() or name.table() not in _VIEWS
+    ):  # of a database: a user's, whatever its name
         return None
     columns = {one.name(): one for one in each(plan.output())}
-    return _Source(plan.desc().identifier().table(), columns["topic"], columns["offset"], filters)
+    return _Source(name.table(), columns["topic"], columns["offset"], filters)
 
 
 def _conjuncts(condition: Any) -> Iterator[Any]:
