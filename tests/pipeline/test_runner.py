@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,7 +177,7 @@ def test_jobs_and_reports_outlive_a_broker_that_is_killed(
 def test_a_batch_job_does_its_work_and_ends_or_is_interrupted(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    begun = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def work(context: Context) -> tuple[()]:
         context.note(rows_found=spark.range(context.arguments["count"]).count())
@@ -184,8 +185,11 @@ def test_a_batch_job_does_its_work_and_ends_or_is_interrupted(
 
     def wait(context: Context) -> tuple[()]:
         begun.set()
+        assert context.stopping.wait(PATIENCE)
+        time.sleep(1)  # so that the first interrupt finds nothing to end
         # In short pieces: an interrupt that comes before the sleep is lost, but between rows Spark looks for it.
-        spark.range(0, 12_000, 1, 2).selectExpr("reflect('java.lang.Thread', 'sleep', 100L)").collect()
+        spark.range(0, 1_200, 1, 1).selectExpr("reflect('java.lang.Thread', 'sleep', 100L)").collect()
+        ended.set()
         return ()
 
     def refuse(context: Context) -> tuple[()]:
@@ -199,8 +203,8 @@ def test_a_batch_job_does_its_work_and_ends_or_is_interrupted(
     assert run.states("no") == ["starting", "failed"]
     with running(spark, config, Job("wait", "", wait, True)) as run:
         assert begun.wait(PATIENCE)
-        wait_until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
     assert run.states("wait") == ["starting", "stopped"]
+    assert not ended.is_set()
 
 
 def test_a_second_runner_is_refused(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> None:

@@ -120,8 +120,12 @@ class JobSupervisor:
         self._thread.join(timeout)
 
     def _interrupt(self) -> None:
+        """Again and again: one that comes while the job asks nothing of Spark ends nothing, and what it asks for next
+        would be done to its end."""
         with suppress(Exception):  # Spark is ending
-            interrupt(self._context.spark, self._tag)
+            while self._thread.is_alive():
+                interrupt(self._context.spark, self._tag)
+                self.join(_POLL_INTERVAL)
 
     # --- on the thread
 
