@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import flight
 
@@ -348,6 +348,7 @@ def test_spans_give_each_topic_by_itself_and_say_where_batches_begin(
     st.none() | st.integers(0, 12),
     st.booleans(),
 )
+@example([("", 2, 3), ("", 0, 2)], 1, None, False)  # of one run, and the later one first
 def test_spans_together_come_in_the_order_of_the_log_and_say_whose_rows_are_whose(
     flying: BrokerProcess,
     ten: str,

@@ -44,7 +44,7 @@ class Scan:
     def _read(self, size: int, overhead: int, found: list[Batch]) -> None:
         if self._next is None:
             firsts = [(at, run) for at, runs in enumerate(self._runs) for run in (next(runs, None),) if run]
-            self._next = [(run.block, run.row, at, run) for at, run in firsts]
+            self._next = [self._placed(at, run) for at, run in firsts]
             heapify(self._next)
         heap, reader = self._next, self._reader
         last: Block | None = None
@@ -62,4 +62,8 @@ class Scan:
             if following is None:
                 heappop(heap)
             else:
-                heapreplace(heap, (following.block, following.row, at, following))
+                heapreplace(heap, self._placed(at, following))
+
+    def _placed(self, at: int, run: Run) -> tuple[int, int, int, Run]:
+        """Where what a span has of a run begins: of one run, spans may have different messages."""
+        return run.block, run.row + max(self._spans[at].start - run.base, 0), at, run
