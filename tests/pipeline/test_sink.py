@@ -18,6 +18,7 @@ from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect, in_background, payloads, told, write
 from tests.waiting import wait_until
 
+LOOK = 0.01  # seconds between two
 EIGHT = datetime(2026, 11, 16, 6, tzinfo=UTC)
 
 
@@ -235,7 +236,7 @@ def test_a_write_is_seen_whole_or_not_at_all(
 
     def look() -> None:
         with connect(broker) as connection:
-            while not written.is_set():
+            while not written.wait(LOOK):
                 looks.append({one.topic: one.rows for one in connection.topics("whole/+") if one.rows})
 
     with in_background(look):
