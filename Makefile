@@ -31,8 +31,8 @@ install: $(STAMP) ## Make .venv with everything that development needs
 demo: $(STAMP) ## Show sensors, broker, subscribers and Spark at work, for a minute; ARGS=--help tells more
 	@$(BIN)/python -m examples.demo $(ARGS)
 
-test: $(CLASSES) ## Run the tests, in three processes; ARGS go to pytest
-	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(CLASSES) ## Run the tests, in four processes; ARGS go to pytest
+	@$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-failed: $(CLASSES) ## Run the tests again, one after the other, that failed last time
 	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
