@@ -148,10 +148,10 @@ def python_workers(driver: Actor, port: int | None = None) -> list[psutil.Proces
     return found
 
 
-def pools(driver: Actor) -> int:
-    """How many daemons Spark has that make processes for tasks."""
+def pools(driver: int) -> int:
+    """How many daemons Spark has that make processes for tasks, by the driver's process id."""
     found = 0
-    for process in below(driver.pid):
+    for process in below(driver):
         with suppress(psutil.Error):
             mother = process.parent()
             found += _is_daemon(process) and mother is not None and not _is_daemon(mother)

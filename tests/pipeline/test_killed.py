@@ -212,7 +212,7 @@ def test_every_message_is_counted_once_though_everybody_is_killed(pipeline: Pipe
 
     pipeline.wait(lambda: pipeline.rollups() > 0)
     # What jobs do in Python shares its processes; one that was killed may take a moment to be replaced.
-    pipeline.wait(lambda: pools(first) == 1)
+    pipeline.wait(lambda: pools(first.pid) == 1)
     family = [one for one in first.members() if Path([*command_line(one), ""][0]).name != "java"]
     pipeline.wait_for_more()
     for process in family:

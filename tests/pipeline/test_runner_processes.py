@@ -24,6 +24,7 @@ from tests.pipeline.processes import Family, send
 from tests.pipeline.processes import command as command_line
 from tests.pipeline.queries import address, connect
 from tests.pipeline.sessions import JVM, QUICK
+from tests.pipeline.soak_actors import pools
 from tests.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -84,6 +85,10 @@ def slow(context):
         pathlib.Path({path!r}).touch()
         time.sleep(600)
 
+    rows = context.spark.read.format("stafeta").option("broker", {broker!r}).option("subscribe", "upb/#").load()
+    assert rows.select("offset").collect()
+    # Without the settings of the session, as Spark does some tasks of its own accord.
+    assert rows._jdf.queryExecution().toRdd().count()
     return context.start(context.stream("upb/#").writeStream.foreachBatch(take))
 """
 
@@ -103,7 +108,7 @@ def test_on_a_terminal_jobs_are_seen_live_others_ask_their_spark_and_a_second_ct
     broker: BrokerProcess, tmp_path: Path, family: Family
 ) -> None:
     begun = tmp_path / "begun"
-    (tmp_path / "slow.py").write_text(SLOW.format(path=str(begun)))
+    (tmp_path / "slow.py").write_text(SLOW.format(path=str(begun), broker=address(broker)))
     readings(broker, 1)
     ours, theirs = pty.openpty()
     line = command(broker, tmp_path, "run", str(tmp_path / "slow.py"))
@@ -118,6 +123,7 @@ def test_on_a_terminal_jobs_are_seen_live_others_ask_their_spark_and_a_second_ct
         return text.encode() in seen
 
     wait_until(lambda: shows("slow  running") and begun.exists(), PATIENCE)
+    assert pools(process.pid) == 1, "all tasks share their Python processes"
     check_questions(Questions(broker, tmp_path, family), tmp_path / "state" / "spark")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     time.sleep(1.0)  # it waits for the micro-batch: nothing is to happen

@@ -69,8 +69,6 @@ _OWN: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
-    # Some steps of a query have it and others not, each with Python processes of its own.
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.scheduler.mode": "FAIR",  # a job and a long question take turns
     # A question for which there is no memory fails. By default it would end the JVM, and with it all jobs.
     "spark.executor.killOnFatalError.depth": "0",
