@@ -42,6 +42,7 @@ def test_two_archives_of_one_lake_go_on_side_by_side(
         running(spark, second, other) as two,
         connect(forgetful) as connection,
     ):
+        wait_until(connection.subscriptions)  # before that, the broker keeps nothing
         for number in range(ROUNDS):
             connection.publish("a", numbered(1, 5))
             connection.publish(f"b/{number}", ["x"])
