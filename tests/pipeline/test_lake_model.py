@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from stafeta.pipeline.jobs.archiving import retention
 from tests.brokers import BrokerProcess
 from tests.pipeline.lake_model import LAKES, Pipelines
 from tests.pipeline.queries import forgetful
@@ -41,9 +42,10 @@ def carried_out(
 
 
 def test_lakes_and_log_have_everything_whatever_is_done_to_them(
-    spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path
+    spark: SparkSession, forgetful: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two lakes that share a warehouse, which is put back, drivers that die, and everything lost that can be."""
+    monkeypatch.setattr(retention, "_POLL_INTERVAL", 0.1)  # which is waited for after each step
     todo: list[Step] = [
         ("archive", 0),  # from here on the broker holds something
         ("publish", 0),
