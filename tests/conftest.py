@@ -13,6 +13,9 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.brokers import BrokerProcess
 
+SHARED = "spark"
+"""The scope of all tests that share a Spark session."""
+
 # How long an example takes says nothing where other processes are at work; and to explain a failure, Hypothesis would
 # trace each line of hundreds of further runs.
 for name, examples in (("test", 30), ("soak", 300), ("torture", 2800)):  # 2800: see `make torture`
@@ -47,15 +50,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked soak, unless asked for it. Files with slow tests come first, and of them those with
-    Spark, so that no process waits long for another in the end."""
+    """Leaves out what is marked soak, unless asked for it. First come those that share a Spark session, which take the
+    longest, then other files with slow tests, and of them those with Spark: so no process waits long for another in the
+    end."""
     if not config.getoption("--soak"):
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
     slow, spark = (
         {item.path for item in items if item.get_closest_marker(mark)} for mark in ("slow", "spark")
     )
-    items.sort(key=lambda item: (item.path not in spark, item.path not in slow))
+    root = config.rootpath
+    shared = {path for path in spark if scope_of(root, str(path.relative_to(root))) == SHARED}
+    items.sort(key=lambda item: (item.path not in shared, item.path not in spark, item.path not in slow))
 
 
 def pytest_collection_finish() -> None:
@@ -66,7 +72,7 @@ def pytest_collection_finish() -> None:
 def scope_of(root: Path, file: str) -> str:
     """What the tests of a file run together with: each other, or all that share a Spark session, since a second JVM
     would take longer to get warm than it could help."""
-    return "spark" if "spark: SparkSession" in (root / file).read_text() else file
+    return SHARED if "spark: SparkSession" in (root / file).read_text() else file
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types
@@ -81,6 +87,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 
 
+@cache
+def stand_back() -> None:
+    """Lets this process and what it starts go behind the one whose tests share a Spark session: for that one, all would
+    wait in the end."""
+    os.nice(5)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def one_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where several processes share the tests, those of a file stay together: what a file starts is started once. So do
@@ -91,6 +104,8 @@ def one_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.getbasetemp().parent / "processes"
     folder.mkdir(exist_ok=True)
     scope = scope_of(request.config.rootpath, str(request.path.relative_to(request.config.rootpath)))
+    if scope != SHARED:
+        stand_back()
     note = folder / scope.replace(os.sep, ".")
     try:
         with note.open("x") as file:
