@@ -64,7 +64,7 @@ class ColumnsPieces(list[ColumnsPiece]):
 
 
 class Writer:
-    """Used by the writer's thread alone."""
+    """Used by the writer's thread, or while that is idle by the loop's."""
 
     def __init__(
         self,
