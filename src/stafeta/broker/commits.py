@@ -141,8 +141,9 @@ class Pending:
 
     def seal(self) -> Group:
         group = self.group
+        make = tuple.__new__  # with many topics one is made for every message
         group.appends = [
-            Append(topic.id, RowBatch(topic.name, base, what))
+            make(Append, (topic.id, RowBatch(topic.name, base, what)))
             if isinstance(what, list)
             else what
             if isinstance(what, Promotion)
