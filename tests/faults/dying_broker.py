@@ -48,6 +48,9 @@ CHECKPOINT_POINTS: dict[str, tuple[Any, str, bool]] = {
     "the checkpoint has been committed": (Checkpoint, "finished", False),
 }
 
+# The loop writes what is small itself.
+WRITERS = ("store-writer", threading.main_thread().name)
+
 armed = threading.Event()
 
 
@@ -102,7 +105,7 @@ class Statements(sqlite3.Connection):
         self._count = 1 if word == "BEGIN" else self._count + 1
         alone = word == "INSERT" and not self.in_transaction  # then it is a whole transaction
         mine = alone or name == self._deadly
-        mine = mine and threading.current_thread().name.startswith("store-writer")
+        mine = mine and threading.current_thread().name in WRITERS
         if mine and not self._after:
             die()
         cursor = statement()

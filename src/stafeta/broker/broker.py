@@ -308,14 +308,19 @@ class Broker:
         watched: list[Topic] = []
         dirty = self.collector.dirty
         for (topic, base, _), append in zip(pending.appends, group.appends, strict=True):
+            is_watched = topic.watched and topic.has_watcher
             if isinstance(append, Promotion):
                 topic.visible = base + append.rows
                 topic.tail = None  # what is in memory must be without gaps
                 fresh.pop(topic, None)
             else:
-                topic.visible = append.batch.end
-                fresh.setdefault(topic, []).append(append.batch)
-            if topic.watched and topic.has_watcher:
+                batch = append.batch
+                topic.visible = base + batch.count
+                if is_watched or topic.cached:
+                    fresh.setdefault(topic, []).append(batch)
+                else:
+                    topic.tail = None
+            if is_watched:
                 watched.append(topic)
             elif not topic.has_active_subscriber:
                 dirty.add(topic)

@@ -141,8 +141,9 @@ class Pending:
 
     def seal(self) -> Group:
         group = self.group
+        make = tuple.__new__  # with many topics one is made for every message
         group.appends = [
-            Append(topic.id, RowBatch(topic.name, base, what))
+            make(Append, (topic.id, RowBatch(topic.name, base, what)))
             if isinstance(what, list)
             else what
             if isinstance(what, Promotion)
@@ -287,10 +288,15 @@ class CommitLoop:
             self._stored(current, group, forgotten)
             return None
         self._began = perf_counter()
+        group.alone = not self._unanswered
         try:
             writing = asyncio.ensure_future(self._store.commit(group))
         except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
             self._fail(current, error)
+            return None
+        if writing.done() and writing.exception() is None:
+            self._count(current, group)
+            self._stored(current, group, forgotten)
             return None
         writing.add_done_callback(partial(self._written, current, group, forgotten))
         return writing

@@ -148,6 +148,8 @@ class Group:
         None  # where topics begin from now on, so that no forgotten one's offsets come again
     )
 
+    alone: bool = False  # nobody else waits: who commits it may be kept waiting, where that is quick
+
     @property
     def only_appends(self) -> bool:
         """True where all it does is append what has just been published."""
@@ -245,7 +247,8 @@ class Store(Protocol):
         where they are left to it. Else `done` is called, in another thread, when that is over, and until then the batch
         is not to be committed. It need not be committed at all. Any thread may call this."""
 
-    def commit(self, group: Group) -> Awaitable[None]: ...
+    def commit(self, group: Group) -> Awaitable[None]:
+        """Make the group durable. What it returns is a future that is done where that was done at once."""
 
     async def read(self, topic: int, start: int, stop: int, size: int) -> list[Batch]:
         """Batches of the topic, in order and without gaps, from `start` up to `stop` or until `size` bytes of payload

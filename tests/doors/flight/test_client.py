@@ -12,6 +12,7 @@ import pytest
 import stafeta
 from stafeta.clients.flight.connection import Connection
 from stafeta.clients.flight.producer import Published
+from stafeta.clients.flight.sender import Sender
 from stafeta.errors import (
     ConfigError,
     InvalidMessage,
@@ -262,6 +263,27 @@ def test_a_producer_that_lingers_sends_when_it_is_time(broker: Connection, topic
         wait_until(lambda: producer.acknowledged == 20)
         producer.flush()
         assert producer.acknowledged == 25
+
+
+def test_rows_that_waited_for_an_answer_are_sent_by_the_thread_that_has_read_it(
+    broker: Connection, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers: list[str] = []
+    write = Sender._write
+
+    def recorded(sender: Sender, *what: Any) -> None:
+        writers.append(threading.current_thread().name)
+        write(sender, *what)
+
+    monkeypatch.setattr(Sender, "_write", recorded)
+    expected = [b"%d" % number for number in range(500)]
+    with broker.producer(topic, linger=0) as producer:
+        for payload in expected:
+            producer.send(payload)
+            time.sleep(0.0002)
+    assert writers[0] == "stafeta-sender"
+    assert "stafeta-answers" in writers
+    assert payloads(broker.read(topic)) == expected
 
 
 def test_a_producer_with_a_name_goes_on_where_it_was(broker: Connection, topic: str, name: str) -> None:

@@ -139,8 +139,13 @@ class Rows:
             self.check()
             self._alarm = self._in + PIECE // 4
             self._full = len(self._list) + self._batch_rows
-            self.sender.wake()
+            if not self._waits():
+                self.sender.wake()
             return not self.has_room()
+
+    def _waits(self) -> bool:
+        """Whether rows are to wait for an answer: nobody has to be woken for them, and the answer is told of them."""
+        return self.sender.queue.written > 0 and self.due() is None and self.crowded
 
     # --- becoming batches: what the sender asks for
 

@@ -2,7 +2,8 @@
 
 1. A batch stays here until the broker has answered it. When a stream breaks, what has no answer goes again, with the
    same numbers, on the next one: the broker recognises what it has.
-2. Writing blocks while the broker does not read, and reading while it has no answer: a thread each.
+2. Writing blocks while the broker does not read, and reading while it has no answer: a thread each. A few rows that
+   have waited for an answer the reading one writes itself: nothing is on its way, so the broker reads.
 3. A stream has one schema. Before a batch of another one it is finished, with all answers, and a new one begun.
 4. A refusal ends the stream, and does not say which batch is meant. So what was on its way goes again one by one: the
    one that is refused alone is the one. Its whole request is given up, others go on.
@@ -26,11 +27,14 @@ from stafeta.errors import Disconnected, OutOfSequence, Refused, StafetaError
 
 _AGE: Final = 300.0  # seconds after which a stream is finished and another one begun
 _DEADLINE: Final = 2 * _AGE  # seconds that a stream can last, also one that hangs
+_SMALL: Final = 16 << 10  # bytes of a batch that is written at once where nothing else is on its way
 
 
 class _Stream:
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, writer: flight.FlightStreamWriter) -> None:
         self.schema = schema
+        self.writer = writer
+        self.answering = False  # the thread that reads answers is writing, what has waited for one
         self.ended = False
         self.broken = False  # nothing that is written or answered on it counts any more
         self.opened = time.monotonic()
@@ -63,7 +67,8 @@ class Sender:
         if not self.queue:
             self.progress = time.monotonic()
         self.queue.add(request, topic, batch)
-        self.wake()
+        if self._stream is None or not self._stream.answering:
+            self.wake()
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -136,14 +141,14 @@ class Sender:
                     return
                 schema = self.queue.first.batch.schema
             writer, answers = client.do_put(self._descriptor, schema, self.channel.options(_DEADLINE))
-            stream = self._begin(schema, turn)
+            stream = self._begin(schema, writer, turn)
             if stream is None:
                 return
             arguments = (stream, answers, pauses)
             threading.Thread(target=self._listen, args=arguments, name="stafeta-answers", daemon=True).start()
             try:
                 while (unsent := self._next(stream, turn)) is not None:
-                    writer.write_with_metadata(unsent.batch, pa.py_buffer(self._metadata(unsent)))
+                    self._write(stream, unsent)
             finally:
                 with suppress(*TROUBLE):
                     writer.done_writing()
@@ -155,12 +160,15 @@ class Sender:
         finally:
             client.close()
 
-    def _begin(self, schema: pa.Schema, turn: int) -> _Stream | None:
+    def _write(self, stream: _Stream, unsent: PublishBatch) -> None:
+        stream.writer.write_with_metadata(unsent.batch, pa.py_buffer(self._metadata(unsent)))
+
+    def _begin(self, schema: pa.Schema, writer: flight.FlightStreamWriter, turn: int) -> _Stream | None:
         with self.signal.lock:
             if turn != self._turn:
                 return None
             self.queue.written = 0
-            self._stream = _Stream(schema)
+            self._stream = _Stream(schema, writer)
             if self._trouble is not None:
                 first = self.queue.first
                 log.info(
@@ -177,6 +185,9 @@ class Sender:
         while True:
             with self.signal.lock:
                 while True:
+                    if stream is not None and stream.answering:
+                        self.signal.pause(None)
+                        continue
                     if turn != self._turn or (stream is not None and (stream.ended or stream.broken)):
                         return None
                     unsent = self.queue.next if stream is not None else self.queue.oldest
@@ -199,13 +210,16 @@ class Sender:
                             return None
                         due = age if due is None else min(due, age)
                     self.signal.pause(due)
-            assert self._source is not None
-            try:
-                self._source.cut()
-            except StafetaError as error:
-                with self.signal.lock:
-                    self._source.fail(error)
-                    self.signal.notify_all()
+            self._cut()
+
+    def _cut(self) -> None:
+        assert self._source is not None
+        try:
+            self._source.cut()
+        except StafetaError as error:
+            with self.signal.lock:
+                self._source.fail(error)
+                self.signal.notify_all()
 
     def _metadata(self, unsent: PublishBatch) -> bytes:
         if unsent.topic == self._topic:
@@ -229,7 +243,9 @@ class Sender:
                     self.progress = time.monotonic()
                     self._trouble = None
                     pauses.reset()
-                    self._tell()
+                    here = self._tell(stream)
+                if here:
+                    self._write_on(stream)
         except (*TROUBLE, ValueError):
             pass  # the writer is told the same when it closes the stream, or that answers are missing
         finally:
@@ -237,12 +253,38 @@ class Sender:
                 stream.ended = True
                 self.signal.notify_all()
 
-    def _tell(self) -> None:
-        """There is an answer."""
+    def _tell(self, stream: _Stream) -> bool:
+        """There is an answer. True where rows have waited for it that this thread is to write: to wake the other one
+        would take as long."""
         self.signal.notify_waiters()
-        if self._careful or (self._source is not None and self._source.crowded):
-            self._careful = max(0, self._careful - 1)
-            self.signal.notify_workers()
+        source = self._source
+        if not self._careful and (source is None or not source.crowded):
+            return False
+        if source is not None and not (self._careful or self._closing or self.queue) and _is_due(source):
+            stream.answering = True
+            return True
+        self._careful = max(0, self._careful - 1)
+        self.signal.notify_workers()
+        return False
+
+    def _write_on(self, stream: _Stream) -> None:
+        """Write the rows that have waited, if they are few. It does not wait for the broker: nothing is on its way."""
+        try:
+            self._cut()
+            with self.signal.lock:
+                unsent = self.queue.next
+                if unsent is None or unsent.size > _SMALL or unsent.batch.schema != stream.schema:
+                    return
+                if stream is not self._stream:
+                    return
+                self.queue.written += 1
+            self._write(stream, unsent)
+        finally:
+            with self.signal.lock:
+                stream.answering = False
+                more = self.queue.next is not None or self._closing or stream is not self._stream
+                if more or self._source is None or _is_due(self._source):
+                    self.signal.notify_workers()
 
     def _hear_out(self, stream: _Stream) -> None:
         """Waits for the last answer of a stream that nothing more is written on."""
@@ -296,3 +338,9 @@ class Sender:
         self._turn += 1
         self._running = False
         self.signal.notify_all()
+
+
+def _is_due(source: Source) -> bool:
+    """Whether rows are to be sent now; else those that come are to wait for an answer, or for more of them."""
+    due = source.due()
+    return due is not None and due <= 0

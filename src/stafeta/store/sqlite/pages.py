@@ -5,6 +5,7 @@ Six numbers a run: base, rows, block, row, time, size. In memory and on disk the
 
 from array import array
 from collections.abc import Iterable, Iterator
+from struct import Struct
 from typing import TypeAlias
 
 from stafeta.store.blocks import Run
@@ -13,6 +14,7 @@ from stafeta.store.sqlite.seals import Row, opened
 WIDTH = len(Run._fields) - 1
 RUNS = 16  # of a page: as many as fit a row that SQLite keeps in one piece
 PAGE = RUNS * WIDTH
+_PACKED = Struct(f"={WIDTH}q")
 
 Runs: TypeAlias = "array[int]"
 PageRow: TypeAlias = tuple[int, int, int, int, bytes]  # topic, base, end, last block, runs
@@ -21,13 +23,13 @@ PageRow: TypeAlias = tuple[int, int, int, int, bytes]  # topic, base, end, last 
 def append(known: dict[int, Runs], runs: Iterable[Run]) -> int:
     """Add runs to those of their topics; returns how many rows they have."""
     rows = 0
-    for topic, *numbers in runs:
+    pack = _PACKED.pack
+    for topic, base, count, block, row, time, size in runs:
         found = known.get(topic)
         if found is None:
-            known[topic] = array("q", numbers)
-        else:
-            found.extend(numbers)
-        rows += numbers[1]
+            found = known[topic] = array("q")
+        found.frombytes(pack(base, count, block, row, time, size))
+        rows += count
     return rows
 
 

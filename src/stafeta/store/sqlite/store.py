@@ -1,7 +1,8 @@
 """The embedded store.
 
 1. One thread writes, one reads, one copies the write-ahead log into the database; each has its own connection. A fourth
-   writes what is large, before its commit.
+   writes what is large, before its commit. What is small the event loop's own thread writes where that is quick, and
+   the one that writes is idle.
 2. A commit appends blocks, which is sequential, and changes few small rows. What would touch a page for each topic or
    producer (the index of runs, the producers' counters) waits in memory for the checkpoint; after a crash it is made
    again from the headers of the blocks since then.
@@ -18,12 +19,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from time import perf_counter
 from typing import Literal, TypeVar
 
 from stafeta.columns import ColumnBatch
 from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import Batch
-from stafeta.store.port import Group, ReadNext, Snapshot, Span, Usage
+from stafeta.store.port import Append, Group, ReadNext, Snapshot, Span, Usage
 from stafeta.store.sqlite.ahead import AheadWriter
 from stafeta.store.sqlite.checkpoint import Checkpoint
 from stafeta.store.sqlite.continuity import Continuity
@@ -58,6 +60,11 @@ RESTART_WAIT = 200  # milliseconds that it waits for those who read
 WAL_AHEAD = 1 << 20  # bytes by which it is made longer than it need be
 WAL_SMALL = 64 << 10  # bytes of a commit to which that makes a difference
 
+FEW = 4  # appends of a small commit
+SMALL = 16 << 10  # and bytes of payload in it
+QUICK = 0.001  # seconds that the last small commits took, for the loop to wait for the next itself
+FORGET = 0.9  # what a commit leaves of how slow those before it were
+
 
 class SqliteStore:
     def __init__(
@@ -86,6 +93,9 @@ class SqliteStore:
         self._copying: asyncio.Future[None] | None = None
         # Of two threads in one connection one waits inside SQLite, and Python's lock with it: all others would stop.
         self._copier_lock = Lock()
+        self._slowness = (
+            QUICK  # seconds: the longest of the last small commits, each counting less with the next
+        )
         self._held: int | None = None
         self._connections: list[sqlite3.Connection] = []
 
@@ -183,10 +193,32 @@ class SqliteStore:
 
     def commit(self, group: Group) -> Awaitable[None]:
         self._copy_if_due()
+        if group.alone and self._is_quick(group):
+            return self._commit_here(group)
         return self._on(self._write_thread, partial(self._commit, group))
 
+    def _is_quick(self, group: Group) -> bool:
+        """Whether writing it takes about as long as to have another thread do it."""
+        return (
+            self._slowness < QUICK
+            and self._write_thread.idle
+            and (self._copying is None or self._copying.done())
+            and not self._checkpoint.under_way
+            and _is_small(group)
+        )
+
+    def _commit_here(self, group: Group) -> asyncio.Future[None]:
+        done = asyncio.get_running_loop().create_future()
+        with translating_errors(self._folder):
+            self._write(group)
+        done.set_result(None)
+        size = self._wal_length()
+        if size > self._wal_limit or (size != self._wal_size and self._durability == "fsync"):
+            self._on(self._write_thread, self._look_at_log)
+        return done
+
     def _commit(self, group: Group) -> None:
-        self._writer.commit(group)
+        self._write(group)
         for id_, start, stop in group.skipped:
             self._skipped[id_] = sorted([*self._skipped.get(id_, ()), (start, stop)])
         for topic in group.topics.values():
@@ -198,11 +230,20 @@ class SqliteStore:
             self._firsts.pop(forgotten, None)
         self._look_at_log()
 
-    def _look_at_log(self) -> None:
+    def _write(self, group: Group) -> None:
+        began = perf_counter()
+        self._writer.commit(group)
+        if _is_small(group):
+            self._slowness = max(perf_counter() - began, FORGET * self._slowness)
+
+    def _wal_length(self) -> int:
         try:
-            size = os.stat(self._wal).st_size
+            return os.stat(self._wal).st_size
         except OSError:  # it is asked after a commit, which is done whatever becomes of this
-            return
+            return 0
+
+    def _look_at_log(self) -> None:
+        size = self._wal_length()
         if size > self._wal_limit:
             # Where somebody reads, as a backup does, it grows on: a commit does not wait for that.
             with suppress(sqlite3.Error), self._copier_lock:
@@ -283,6 +324,15 @@ class SqliteStore:
 
     async def horizon(self, topic: int, *, before: int | None = None, size: int | None = None) -> int:
         return await self._on(self._read_thread, partial(self._reader.horizon, topic, before, size))
+
+
+def _is_small(group: Group) -> bool:
+    """Whether it only appends, and little."""
+    return (
+        len(group.appends) <= FEW
+        and group.only_appends
+        and sum(one.batch.size for one in group.appends if isinstance(one, Append)) <= SMALL
+    )
 
 
 def _size(path: str) -> int:

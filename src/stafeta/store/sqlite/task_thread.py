@@ -21,6 +21,12 @@ class Worker:
         self._name = name
         self._work: SimpleQueue[Work | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._left = 0  # calls whose results the loop does not have yet
+
+    @property
+    def idle(self) -> bool:
+        """True where nothing is under way: the loop may then do itself what it would ask for."""
+        return not self._left
 
     def do(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Its result is the call's. What is under way is finished, also if nobody waits for it any more."""
@@ -29,12 +35,13 @@ class Worker:
             self._thread.start()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
+        self._left += 1
         self._work.put((loop, done, call))
         return done
 
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            _do(*work)
+            self._do(*work)
             del work  # not to hold it until there is something to do again
 
     def shutdown(self) -> None:
@@ -44,22 +51,23 @@ class Worker:
             self._thread.join()
             self._thread = None
 
+    def _do(
+        self, loop: asyncio.AbstractEventLoop, done: "asyncio.Future[Any]", call: Callable[[], Any]
+    ) -> None:
+        result: Any = None
+        failed: BaseException | None = None
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            failed = error
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(self._settle, done, result, failed)
 
-def _do(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[Any]", call: Callable[[], Any]) -> None:
-    result: Any = None
-    failed: BaseException | None = None
-    try:
-        result = call()
-    except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-        failed = error
-    with suppress(RuntimeError):  # the loop was closed meanwhile
-        loop.call_soon_threadsafe(_settle, done, result, failed)
-
-
-def _settle(done: "asyncio.Future[Any]", result: object, failed: BaseException | None) -> None:
-    if done.cancelled():
-        return
-    if failed is None:
-        done.set_result(result)
-    else:
-        done.set_exception(failed)
+    def _settle(self, done: "asyncio.Future[Any]", result: object, failed: BaseException | None) -> None:
+        self._left -= 1
+        if done.cancelled():
+            return
+        if failed is None:
+            done.set_result(result)
+        else:
+            done.set_exception(failed)

@@ -2,7 +2,7 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate, groupby
 from operator import attrgetter
@@ -64,7 +64,7 @@ class ColumnsPieces(list[ColumnsPiece]):
 
 
 class Writer:
-    """Used by the writer's thread alone."""
+    """Used by the writer's thread, or while that is idle by the loop's."""
 
     def __init__(
         self,
@@ -160,17 +160,18 @@ class Writer:
         # Inlined where it can be: with many topics this is done for every message.
         rows: list[Row] = []
         runs: list[Run] = []
-        known = self._ends
+        known, make = self._ends, tuple.__new__
         for topic, batch, size in pieces:
-            base, count = batch.base, batch.count
+            base, count, own = batch.base, batch.count, batch.rows
             end, total, latest = ends.get(topic) or known.get(topic) or (base, 0, 0)
             if end != base:
                 raise _conflict(topic, end, base)
             total += size
-            latest = max(latest, batch.rows[-1][TIME])
-            ends[topic] = (base + count, total, latest)
-            runs.append(Run(topic, base, count, block, len(rows), latest, total))
-            rows += batch.rows
+            if own[-1][TIME] > latest:
+                latest = own[-1][TIME]
+            ends[topic] = base + count, total, latest
+            runs.append(make(Run, (topic, base, count, block, len(rows), latest, total)))
+            rows += own
         columns, body = encode_rows(rows)
         return Made(block, len(rows), columns, runs, body, zlib.crc32(body))
 
@@ -328,9 +329,12 @@ def _conflict(topic: int, end: int, base: int) -> StoreConflict:
 
 
 def _portions(
-    appends: Iterable[Append | Promotion],
+    appends: Sequence[Append | Promotion],
 ) -> Iterator["list[RowsPiece] | ColumnsPieces | Promotions"]:
     """Split what is appended into blocks of a bounded size."""
+    if {type(one[1]) for one in appends} == {RowBatch}:  # mostly, and then there may be one for every message
+        yield from _row_pieces(cast("Iterable[tuple[int, RowBatch]]", appends))
+        return
     for form, alike in groupby(appends, _form):
         if form is Promotion:
             for _, one in groupby(cast("Iterable[Promotion]", alike), attrgetter("staged")):
@@ -349,7 +353,7 @@ def _row_pieces(appends: Iterable[tuple[int, RowBatch]]) -> Iterator[list[RowsPi
     pieces: list[RowsPiece] = []
     rows = size = 0
     for topic, batch in appends:
-        whole = batch.size
+        whole = len(batch.rows[0][PAYLOAD]) if batch.count == 1 else batch.size
         if rows + batch.count < BLOCK_ROWS and size + whole < BLOCK_BYTES:
             pieces.append((topic, batch, whole))
             rows += batch.count
