@@ -5,12 +5,13 @@ open before: those are the state (`batches.stateful`), and those that are closed
 of which takes them once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from stafeta.pipeline import checkpoint_files, spark_log
-from stafeta.pipeline.connector.sink import write_once
+from stafeta.pipeline.connector.sink import put_aside
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs import BUILT_IN
@@ -131,8 +132,14 @@ class Rolling(StatefulBatches[Windows, Windows]):
         rollup = self._rollup
         closed = finished(results, _labels(notes["sizes"]))
         before = notes.get(BEFORE)
-        rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
-        write_once(rollup.broker, rollup.name, number, published(closed, NAME), before)
+
+        def put_aside_messages() -> Callable[[], None]:
+            return put_aside(rollup.broker, rollup.name, number, published(closed, NAME), before)
+
+        with ThreadPoolExecutor(1) as other:  # while the lake waits for its disk
+            messages = other.submit(put_aside_messages)
+            rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
+            messages.result()()
 
     def empty(self) -> Windows:
         return Windows.empty()
