@@ -207,9 +207,7 @@ class _Stream:
     def _range_of(self, topic: str, offset: int) -> Range:
         ranges = self._of_topic[topic]
         return (
-            ranges[0]
-            if len(ranges) == 1
-            else next(one for one in ranges if one.start <= offset < one.stop)
+            ranges[0] if len(ranges) == 1 else next(one for one in ranges if one.start <= offset < one.stop)
         )
 
     def _one(self) -> Iterator[tuple[list[tuple[str, int, int]], pa.RecordBatch]]:

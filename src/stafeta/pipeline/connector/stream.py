@@ -31,7 +31,18 @@ from stafeta.message import ROW
 from stafeta.names import matcher
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, ReadOptions
-from stafeta.pipeline.connector.planning import LEAST, USUAL, Held, Range, Task, checked, held, present, slices, tasks
+from stafeta.pipeline.connector.planning import (
+    LEAST,
+    USUAL,
+    Held,
+    Range,
+    Task,
+    checked,
+    held,
+    present,
+    slices,
+    tasks,
+)
 from stafeta.pipeline.connector.spark_schema import arrow_schema, check_schema
 from stafeta.pipeline.spark_log import Checkpoint
 from stafeta.ranges import without

@@ -43,7 +43,7 @@ def readings_of(batches: "Sequence[RecordBatch]") -> Readings:
     codes = topics.indices.to_numpy()
     times: Any = table.column("timestamp").cast(pa.int64())
     numbers: Any = table.column("number")
-    columns = (
+    columns: tuple[Any, ...] = (
         codes.astype(np.int64),
         table.column("offset").to_numpy(),
         times.to_numpy(),
