@@ -6,10 +6,10 @@ of which takes them once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from stafeta.clients.flight.channel import spawn
 from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.connector.sink import put_aside
 from stafeta.pipeline.connector.stream import time_of_day
@@ -136,10 +136,9 @@ class Rolling(StatefulBatches[Windows, Windows]):
         def put_aside_messages() -> Callable[[], None]:
             return put_aside(rollup.broker, rollup.name, number, published(closed, NAME), before)
 
-        with ThreadPoolExecutor(1) as other:  # while the lake waits for its disk
-            messages = other.submit(put_aside_messages)
-            rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
-            messages.result()()
+        messages = spawn(put_aside_messages)  # while the lake waits for its disk
+        rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
+        messages.result()()
 
     def empty(self) -> Windows:
         return Windows.empty()
