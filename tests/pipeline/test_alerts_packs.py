@@ -18,24 +18,24 @@ Message = tuple[str, int, int, float | None]
 rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 99), st.none() | st.floats()))
 
 
-def read(found: list[Message]) -> Readings | None:
-    """What a task reads: batches of a topic each, as the broker hands them out."""
-    batches = []
-    for topic in "abc":
-        mine = [one for one in found if one[0] == topic]
-        for part in (mine[:2], mine[2:]):
-            if part:
-                _, offsets, times, numbers = zip(*part, strict=True)
-                columns: dict[str, Any] = {
-                    "topic": pa.array([topic] * len(part)),
-                    "offset": pa.array(offsets, pa.int64()),
-                    "timestamp": pa.array(
-                        [BEGIN + timedelta(microseconds=time) for time in times], pa.timestamp("us", "UTC")
-                    ),
-                    "number": pa.array(numbers, pa.float64()),
-                }
-                batches.append(pa.RecordBatch.from_pydict(columns))
+def read(found: list[Message], *, together: bool) -> Readings | None:
+    """What a task reads: batches of a topic each, or of several in the order of the log."""
+    parts = [found] if together else [[one for one in found if one[0] == topic] for topic in "abc"]
+    batches = [batch(part) for mine in parts for part in (mine[:2], mine[2:]) if part]
     return readings_of(batches) if batches else None
+
+
+def batch(found: list[Message]) -> pa.RecordBatch:
+    topics, offsets, times, numbers = zip(*found, strict=True)
+    columns: dict[str, Any] = {
+        "topic": pa.array(topics),
+        "offset": pa.array(offsets, pa.int64()),
+        "timestamp": pa.array(
+            [BEGIN + timedelta(microseconds=time) for time in times], pa.timestamp("us", "UTC")
+        ),
+        "number": pa.array(numbers, pa.float64()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def numbered(found: list[tuple[str, int, float | None]]) -> list[Message]:
@@ -48,12 +48,12 @@ def numbered(found: list[tuple[str, int, float | None]]) -> list[Message]:
     return messages
 
 
-@given(rows, st.integers(0, 20))
+@given(rows, st.integers(0, 20), st.booleans())
 def test_readings_come_out_of_packs_as_they_went_in_but_for_what_no_rule_is_about(
-    found: list[tuple[str, int, float | None]], cut: int
+    found: list[tuple[str, int, float | None]], cut: int, together: bool
 ) -> None:
     messages = numbered(found)
-    tasks = [read(messages[cut:]), read(messages[:cut])]
+    tasks = [read(part, together=together) for part in (messages[cut:], messages[:cut])]
     packs = [packed(one, lambda topic: topic != "c") for one in tasks if one is not None]
     readings = unpacked(pack for pack in packs if pack is not None)
     concerned = [one for one in messages if one[0] != "c" or one[3] is not None]

@@ -109,7 +109,7 @@ def test_windows_that_were_added_to_the_lake_and_never_published_are_found(
 
     def unpublished(number: int, second: float) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(rollup, "write_once", lambda *batch: None)
+            patched.setattr(rollup, "put_aside", lambda *batch: lambda: None)
             hand.roll(number, ("a", second))
 
     with connect(forgetful) as connection:

@@ -137,9 +137,13 @@ def test_parts_of_all_topics_are_as_large_as_parts_of_one() -> None:
     assert len(large) == 10
 
 
-def test_too_many_topics_are_read_one_after_the_other() -> None:
-    assert slices(*held(count=TOGETHER, rows=10, weight=40.0))
-    assert not slices(*held(count=TOGETHER + 1, rows=10, weight=40.0))
+def test_of_too_many_topics_each_task_has_some() -> None:
+    assert len(slices(*held(count=TOGETHER, rows=1000, weight=80.0))[0].ranges) == TOGETHER
+    ranges, topics = held(count=TOGETHER + 1, rows=1000, weight=80.0)
+    found = slices(ranges, topics)
+    assert [task.ranges for task in found] == [task.ranges for task in tasks(ranges, topics)]
+    assert len(found) > 1
+    assert all(task.together for task in found)
 
 
 def test_small_topics_are_read_together() -> None:

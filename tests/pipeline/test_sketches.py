@@ -98,3 +98,21 @@ def test_sketches_are_taken_and_joined_as_what_they_are() -> None:
     assert weight(some) == 1 + 1_000
     both = Sketches.joined([some, all_of_them.take(np.array([0]))])
     assert both.quantiles(1.0).tolist() == [2.0, some.quantiles(1.0)[1], 3.0]
+
+
+@given(
+    st.lists(st.integers(K + 1, 3 * K), min_size=1, max_size=5),
+    st.integers(0, 2**60),
+)
+@settings(deadline=None)
+def test_the_first_turn_is_as_any_other(sizes: list[int], lot: int) -> None:
+    counts = np.array(sizes, np.int64)
+    values = np.concatenate([np.arange(size, dtype=float) for size in sizes])
+    plain = Sketches(values, np.zeros(len(values), np.int8), counts)
+    lots = lot + np.arange(len(sizes))
+    owner = np.repeat(np.arange(len(sizes)), counts)
+    by_level = np.zeros((len(sizes), 62), np.int64)
+    by_level[:, 0] = counts
+    one, other = plain._plain_halved(lots), plain._halved(owner, np.zeros_like(counts), by_level, lots)
+    for name in ("numbers", "levels", "counts"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist()

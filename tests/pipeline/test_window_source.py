@@ -1,11 +1,14 @@
 """The source of the rollup: what its tasks make of topics."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from stafeta.pipeline.connector import planning
+from stafeta.pipeline.connector import stream as connector_stream
 from stafeta.pipeline.connector.options import ReadOptions
 from stafeta.pipeline.jobs.batches import reading_source
 from stafeta.pipeline.jobs.rolling import window_source
@@ -17,8 +20,8 @@ BEGIN = datetime(2026, 11, 16, 8, tzinfo=UTC)
 SECOND = 1_000_000
 
 
-def stream(broker: BrokerProcess) -> window_source.WindowStream:
-    given = {"broker": address(broker), "subscribe": "#", "startingOffsets": "earliest", "minPartitions": "3"}
+def stream(broker: BrokerProcess, **options: str) -> window_source.WindowStream:
+    given = {"broker": address(broker), "subscribe": "#", "startingOffsets": "earliest", **options}
     return window_source.WindowStream(ReadOptions.of(given, streaming=True), (SECOND, 60 * SECOND), 0)
 
 
@@ -30,6 +33,11 @@ def read(one: window_source.WindowStream) -> Windows:
     assert len({row["now"] for row in rows}) == 1, "all go by one time"
     parts = Windows.joined([Windows.unpack(row["parts"]) for row in rows])
     return parts.merged(encoded(parts.topics)[0], np.arange(len(parts)))[0]
+
+
+def windows(found: Windows) -> list[dict[str, Any]]:
+    """Without clocks, and what depends on how they were put together."""
+    return found.where(found["size"] > 0).to_arrow().drop_columns(["mean", "m2"]).to_pylist()
 
 
 @pytest.mark.parametrize("portion", [7, 250_000])
@@ -45,7 +53,7 @@ def test_each_reading_is_in_one_part_and_what_jobs_write_in_none(
             readings = pa.table({"timestamp": times, "payload": [str(at) for at in range(100)]})
             connection.publish(topic, readings, kind="float")
         connection.publish("text", ["no number"])
-    found = read(stream(broker))
+    found = read(stream(broker, minPartitions="3"))
     counts = {
         size: {row["topic"]: 0 for row in found.to_arrow().to_pylist() if row["size"] == size}
         for size in (0, SECOND, 60 * SECOND)
@@ -61,3 +69,30 @@ def test_each_reading_is_in_one_part_and_what_jobs_write_in_none(
     assert minute.sketches.quantiles(0.5).tolist() == [49.0] * 3
     assert found.where(found["size"] == SECOND)["count"].tolist() == [4] * 25 * 3
     assert (found.where(found["size"] == 0)["start"] > NEVER).all()
+
+
+def test_windows_are_the_same_where_topics_are_read_in_the_order_of_the_log(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = ("a", "b", "c")
+    with connect(broker) as connection:
+        for number in range(40):
+            rows = [
+                {
+                    "topic": topic,
+                    "timestamp": BEGIN + timedelta(milliseconds=250 * number),
+                    "payload": str(number),
+                }
+                for topic in topics
+            ]
+            connection.publish(None, pa.Table.from_pylist(rows), kind="float")
+    expected = windows(read(stream(broker)))
+    assert len(expected) == len(topics) * (10 + 1)
+    for module in (planning, connector_stream):
+        monkeypatch.setattr(module, "LEAST", 1000)
+    together = stream(broker)
+    start = together.initialOffset()
+    tasks = together.partitions(start, together.latestOffset(start, together.getDefaultReadLimit()))
+    assert len(tasks) > 1
+    assert all(isinstance(task, planning.Task) and task.together for task in tasks)
+    assert windows(read(together)) == expected

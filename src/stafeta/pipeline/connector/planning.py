@@ -2,8 +2,9 @@
 
 1. What is to be read is parted among about `FEW` tasks, but a task reads at least `LEAST` and at most `MOST` bytes: a
    part of a large topic, or several small topics.
-2. Where the order does not matter, each task reads a part of every topic, in the order of the log: topics that are
-   published together lie in the same blocks of the broker's, which are then loaded once.
+2. Where the order of topics does not matter, each task reads a part of every topic, in the order of the log: topics
+   that are published together lie in the same blocks of the broker's, which are then loaded once. Of more topics than
+   can be asked for at once each task has some.
 3. Opening a topic costs as much as reading `OPENING` bytes, so that a task does not open too many.
 """
 
@@ -138,10 +139,13 @@ def tasks(
 
 
 def slices(ranges: Iterable[Range], topics: Mapping[str, Held]) -> list[Task]:
-    """The ranges, parted among tasks that have a part of each; none where they are too many for that, or too few."""
+    """The ranges, parted among tasks that read theirs in the order of the log: each a part of every range, or where
+    they are too many for that, some. None where there is but one range."""
     wanted = present(ranges, topics)
-    if not 1 < len(wanted) <= TOGETHER:
+    if len(wanted) < 2:
         return []
+    if len(wanted) > TOGETHER:
+        return [Task(task.ranges, together=True) for task in tasks(wanted, topics)]
     total = sum(one.rows * topics[one.topic].weight for one in wanted)
     count = math.ceil(total / min(max(total / FEW, LEAST), MOST))
     found = []

@@ -205,7 +205,10 @@ class _Stream:
                 time.sleep(pause)
 
     def _range_of(self, topic: str, offset: int) -> Range:
-        return next(one for one in self._of_topic[topic] if one.start <= offset < one.stop)
+        ranges = self._of_topic[topic]
+        return (
+            ranges[0] if len(ranges) == 1 else next(one for one in ranges if one.start <= offset < one.stop)
+        )
 
     def _one(self) -> Iterator[tuple[list[tuple[str, int, int]], pa.RecordBatch]]:
         """One stream, up to its end: batches with their runs, each a topic, its first offset, and so many rows."""

@@ -9,7 +9,8 @@
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Final
@@ -96,11 +97,35 @@ class BatchSink(DataSourceArrowWriter):
 def write_once(broker: str, name: str, number: int, rows: "pa.RecordBatch", before: int | None) -> None:
     """Writes rows, which have a column topic, as the micro-batch of a name, without Spark. One that is repeated has the
     same rows. `before` is the name's last one that had rows, where that is known."""
+    put_aside(broker, name, number, rows, before)()
+
+
+def put_aside(
+    broker: str, name: str, number: int, rows: "pa.RecordBatch", before: int | None
+) -> Callable[[], None]:
+    """The same up to where the rows become visible: that is when what this returns is called."""
     options = WriteOptions(Address(broker), None, None, (name, number))
-    before = number if before is None else before
+    with _told_of_copies(name, number):
+        staged = _stage(
+            options,
+            PRODUCER + name,
+            number,
+            iter([rows]),
+            before=number if before is None else before,
+            label=Label(),
+        )
+
+    def commit() -> None:
+        with _told_of_copies(name, number):
+            _commit_named(options, name, [staged])
+
+    return commit
+
+
+@contextmanager
+def _told_of_copies(name: str, number: int) -> Iterator[None]:
     try:
-        staged = _stage(options, PRODUCER + name, number, iter([rows]), before=before, label=Label())
-        _commit_named(options, name, [staged])
+        yield
     except AlreadyWritten as error:
         raise AlreadyWritten(
             f"Topics have micro-batch {error.expected - 1} of {name}, which now writes {number}, with other rows: its "

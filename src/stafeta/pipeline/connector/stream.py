@@ -14,7 +14,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -31,7 +31,18 @@ from stafeta.message import ROW
 from stafeta.names import matcher
 from stafeta.pipeline.connector.errors import each_plain, plain_errors
 from stafeta.pipeline.connector.options import LOOKED, NEW_TOPICS, ReadOptions
-from stafeta.pipeline.connector.planning import LEAST, USUAL, Held, Range, Task, checked, held, present, tasks
+from stafeta.pipeline.connector.planning import (
+    LEAST,
+    USUAL,
+    Held,
+    Range,
+    Task,
+    checked,
+    held,
+    present,
+    slices,
+    tasks,
+)
 from stafeta.pipeline.connector.spark_schema import arrow_schema, check_schema
 from stafeta.pipeline.spark_log import Checkpoint
 from stafeta.ranges import without
@@ -49,6 +60,9 @@ Offsets: TypeAlias = dict[str, Any]
 
 class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in a process of the driver's for as long as the query runs, but for `read`, which tasks call."""
+
+    mixes_topics: ClassVar[bool] = False
+    """Whether tasks may read their topics in the order of the log, and not one after the other."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_schema(schema)
@@ -164,8 +178,9 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows:
             self._weight = sum(one.rows * topics[one.topic].weight for one in there if one.rows) / rows
         parts: list[InputPartition] = []
-        parts += tasks(there, topics, options.min_partitions, options.max_records)
-        return parts
+        if self.mixes_topics and options.min_partitions == 1 and rows * self._weight > LEAST:
+            parts += slices(there, topics)  # of less, the broker may have each topic in memory
+        return parts or [*tasks(there, topics, options.min_partitions, options.max_records)]
 
     @plain_errors
     def commit(self, end: Offsets) -> None:

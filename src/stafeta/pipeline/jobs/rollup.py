@@ -5,12 +5,13 @@ open before: those are the state (`batches.stateful`), and those that are closed
 of which takes them once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from stafeta.clients.flight.channel import spawn
 from stafeta.pipeline import checkpoint_files, spark_log
-from stafeta.pipeline.connector.sink import write_once
+from stafeta.pipeline.connector.sink import put_aside
 from stafeta.pipeline.connector.stream import time_of_day
 from stafeta.pipeline.job import Context, Job
 from stafeta.pipeline.jobs import BUILT_IN
@@ -131,8 +132,13 @@ class Rolling(StatefulBatches[Windows, Windows]):
         rollup = self._rollup
         closed = finished(results, _labels(notes["sizes"]))
         before = notes.get(BEFORE)
+
+        def put_aside_messages() -> Callable[[], None]:
+            return put_aside(rollup.broker, rollup.name, number, published(closed, NAME), before)
+
+        messages = spawn(put_aside_messages)  # while the lake waits for its disk
         rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
-        write_once(rollup.broker, rollup.name, number, published(closed, NAME), before)
+        messages.result()()
 
     def empty(self) -> Windows:
         return Windows.empty()

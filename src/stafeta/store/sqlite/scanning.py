@@ -9,10 +9,10 @@ from heapq import heapify, heappop, heapreplace
 
 from stafeta.columns import Block
 from stafeta.errors import StoreDamaged
-from stafeta.message import PAYLOAD, Batch
+from stafeta.message import Batch
 from stafeta.store.blocks import Run
 from stafeta.store.port import Span
-from stafeta.store.sqlite.reader import Reader
+from stafeta.store.sqlite.reader import Reader, payload_bytes
 
 AHEAD = 16 << 10  # runs that are looked up ahead, of all topics together
 
@@ -57,7 +57,7 @@ class Scan:
                 size -= overhead * batch.count
                 if batch.block is not last:  # all of which is in memory as long as the batch is
                     last = batch.block
-                    size -= last.columns[PAYLOAD].nbytes
+                    size -= payload_bytes(last)
             following = next(self._runs[at], None)
             if following is None:
                 heappop(heap)

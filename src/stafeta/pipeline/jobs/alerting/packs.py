@@ -2,7 +2,8 @@
 
 1. What a task has read of a topic travels as a row: lists of offsets, times and numbers.
 2. Only messages that a rule is about go along: silence is broken by any, the others are about numbers.
-3. A topic's offsets lie in one task each, in their order: its rows, put in the order of their first offsets, are too.
+3. A row has offsets of a topic that follow each other: the rows of a topic, put in the order of their first offsets,
+   are in order, whichever tasks they come from.
 """
 
 from collections.abc import Callable, Iterable

@@ -63,6 +63,8 @@ class TimedTask(Task):
 
 
 class ReadingStream(TopicStream):
+    mixes_topics = True
+
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options, schema_of(COLUMNS, decode=False))
 
@@ -78,7 +80,9 @@ class ReadingStream(TopicStream):
         now = time_of_day()
         wanted = {name: offset for name, offset in end.items() if " " in name or self.wants(name)}
         return [
-            TimedTask(one.ranges, now) for one in super().partitions(start, wanted) if isinstance(one, Task)
+            TimedTask(one.ranges, now, together=one.together)
+            for one in super().partitions(start, wanted)
+            if isinstance(one, Task)
         ]
 
     def few(self, start: Offsets, end: Offsets) -> TimedTask | None:

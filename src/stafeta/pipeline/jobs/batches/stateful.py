@@ -124,7 +124,8 @@ class StatefulBatches(ABC, Generic[S, R]):
         edges = None if self._stream is None else spark_log.offsets(self._log, number)
         task = self._stream.few(*edges) if self._stream is not None and edges is not None else None
         if task is None or self._stream is None:
-            yield from ((row.now, row.parts) for row in batch.collect())
+            # As rows, the bytes would be pickled, which takes several times as long.
+            yield from ((row["now"], row["parts"]) for row in batch.toArrow().to_pylist())
             return
         for made in self._stream.made(task):
             yield from ((row["now"], row["parts"]) for row in made.to_pylist())

@@ -118,8 +118,9 @@ class Sketches:
         return done if not len(small) else Sketches.joined([self.take(small), done]).take(places)
 
     def _halved_until_small(self, lots: Integers) -> "Sketches":
-        now = self
-        for turn in range(1 << 10):
+        plain = not self.levels.any()
+        now = self._plain_halved(_mixed(lots)) if plain else self
+        for turn in range(plain, 1 << 10):
             count = len(now.counts)
             owner = np.repeat(np.arange(count), now.counts)
             sizes = np.bincount(owner * _HEIGHT + now.levels, minlength=count * _HEIGHT)
@@ -131,6 +132,21 @@ class Sketches:
             level = np.argmax(sizes >= _ROOM[heights], axis=1)  # the lowest that is full
             now = now._halved(owner, np.where(over, level, -1), sizes, _mixed(lots + turn))
         return now
+
+    def _plain_halved(self, lots: Integers) -> "Sketches":
+        """The first turn where all numbers are of level 0, of which all sketches have too many: what `_halved` makes of
+        them, without a look at each number. Most of the work of large windows is this one."""
+        odd, at_end, half = self.counts & 1, lots >> 1 & 1, lots & 1
+        kept = self.counts // 2 + odd
+        starts, firsts = np.cumsum(self.counts) - self.counts, np.cumsum(kept) - kept
+        shift = starts + half - odd * (1 - at_end) - 2 * firsts
+        taken = np.repeat(shift, kept) + 2 * np.arange(kept.sum())
+        levels = np.ones(len(taken), np.int8)
+        left = firsts + at_end * (kept - 1)
+        single = np.flatnonzero(odd)
+        taken[left[single]] = (starts + at_end * (self.counts - 1))[single]
+        levels[left[single]] = 0
+        return Sketches(self.numbers[taken], levels, kept)
 
     def _halved(self, owner: Integers, level: Integers, sizes: Integers, lots: Integers) -> "Sketches":
         """One level of each (-1: none) with every second number gone, the others a level above."""

@@ -76,7 +76,8 @@ def published(rows: pa.Table, prefix: str) -> pa.RecordBatch:
         elif name == "size":
             parts += ['"', column, '"']
         elif pa.types.is_timestamp(column.type):
-            parts += ['"', _compute.strftime(column, "%Y-%m-%dT%H:%M:%SZ"), '"']
+            times = _compute.dictionary_encode(column)  # topics have the same windows
+            parts += ['"', _compute.strftime(times.dictionary, "%Y-%m-%dT%H:%M:%SZ").take(times.indices), '"']
         elif pa.types.is_floating(column.type):
             parts.append(json_numbers(column.to_numpy(zero_copy_only=False)))
         else:
