@@ -90,7 +90,7 @@ def run(setting: Setting) -> list[Table]:
     ]
 
 
-_TIMES = (5, 1)
+_TIMES = (3, 1)
 
 
 def _rows(
