@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
@@ -24,6 +24,7 @@ from stafeta.pipeline.connector.spark_schema import PLAIN
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.sql.results import VIEWS
 from stafeta.ranges import Ranges, first_missing, union, united, within, without
 
 if TYPE_CHECKING:
@@ -38,9 +39,17 @@ DECODED: Final = {"number": "double", "decimal": "decimal(38,18)"}
 _TOLD: Final = {"numeric": "boolean"}  # by the log's source, which is cheaper than to compare kinds
 NUMBERS: Final = ("int", "short_real", "float")
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
-_EMPTY: Final = {"string": "", "binary": b"", "bigint": 0, "timestamp": datetime(1970, 1, 1, tzinfo=UTC)}
+_EMPTY: Final = {"string": "''", "binary": "X''", "bigint": "0L", "timestamp": "TIMESTAMP '1970-01-01 00:00:00Z'"}
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
-_FITTING: Final = r"^-?0*[0-9]{1,20}(\.[0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
+# In SQL, in which a frame takes all of its columns at once: made one by one each is ten calls to the JVM.
+_DIGITS: Final = "CAST(payload AS string)"
+_FITTING: Final = "^-?0*[0-9]{1,20}([.][0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
+_TEXT: Final = f"CASE WHEN kind != 'bytes' THEN {_DIGITS} END AS text"
+_IS_NUMBER: Final = f"kind IN ({', '.join(map(repr, NUMBERS))})"
+_MADE: Final = {
+    "number": f"try_cast({_DIGITS} AS double) AS number",
+    "decimal": f"CASE WHEN {_DIGITS} RLIKE '{_FITTING}' THEN try_cast({_DIGITS} AS decimal(38, 18)) END AS decimal",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +65,7 @@ def messages(
     that are needed makes it quicker."""
     _check(columns, COLUMNS)
     frame, _ = _views(spark, config, subscribe, columns)
-    return frame.select(*(text().alias(name) if name == "text" else sf.col(name) for name in columns))
+    return frame.selectExpr(*(_TEXT if name == "text" else name for name in columns))
 
 
 def readings(
@@ -91,26 +100,7 @@ def register(
 
 def numbers(frame: "DataFrame", names: Sequence[str] = READINGS) -> "DataFrame":
     """Of messages those that are numbers, with the columns `number` and `decimal`."""
-    made = {"number": number(), "decimal": decimal()}
-    rows = frame.where(_is_number())
-    return rows.select(*(made[name].alias(name) if name in made else sf.col(name) for name in names))
-
-
-def _is_number() -> "Column":
-    return sf.col("kind").isin(*NUMBERS)
-
-
-def text() -> "Column":
-    return sf.when(sf.col("kind") != "bytes", sf.col("payload").cast("string"))
-
-
-def number() -> "Column":
-    return sf.expr("try_cast(cast(payload AS string) AS double)")
-
-
-def decimal() -> "Column":
-    digits = sf.col("payload").cast("string")
-    return sf.when(digits.rlike(_FITTING), sf.expr("try_cast(cast(payload AS string) AS decimal(38, 18))"))
+    return frame.where(_IS_NUMBER).selectExpr(*(_MADE.get(name, name) for name in names))
 
 
 class Stored:
@@ -128,18 +118,13 @@ class Stored:
         # The broker first: what it has collected by then is in the lake that is looked at afterwards.
         topics = _topics(config, self._filters) if log else {}
         lake = Lake(config.lake)
-        self._past: DataFrame | None = None
-        self._known = NOTHING
-        if lake.has("messages"):
-            table = lake.table("messages")
-            self._known = known_in(table)
-            past = lake.frame_of(spark, table, "messages")
-            self._past = past if subscribe in ("#", "*") else past.where(matching(self._filters))
+        self._tables = {name: lake.table(name) for name in TABLES if lake.has(name)}
+        self._frames: dict[str, DataFrame] = {}
+        self._known = known_in(self._tables["messages"]) if "messages" in self._tables else NOTHING
         self._starts = starts_of(self._filters, topics, self._known)
         self._unread = {
             name: without([(self._starts[name], one.next)], one.skipped) for name, one in topics.items()
         }
-        self._others = [(name, lake.frame(spark, name)) for name in ("rollups", "dead") if lake.has(name)]
         self.unarchived = sum(stop - start for runs in self._unread.values() for start, stop in runs)
         """So many messages are read of the log."""
         self.gone = list(gone_of(topics, self._known))
@@ -161,10 +146,22 @@ class Stored:
         made._subscribe, made._filters = topic, [topic]
         made._starts = {topic: max(self._starts.get(topic, since), since)}
         made._unread = {topic: within(unread, since, None)}
-        if self._past is not None:
-            found = self._past.where((sf.col("topic") == topic) & (sf.col("offset") >= since))
-            made._past = found if archived and archived[-1][1] > since else None
+        if (past := self._past) is not None:
+            found = past.where((sf.col("topic") == topic) & (sf.col("offset") >= since))
+            made.__dict__["_past"] = found if archived and archived[-1][1] > since else None
         return made
+
+    @cached_property
+    def _past(self) -> "DataFrame | None":
+        """What the lake has of the messages."""
+        past = self._archived("messages")
+        return past if past is None or self._subscribe in ("#", "*") else past.where(matching(self._filters))
+
+    def _archived(self, name: str) -> "DataFrame | None":
+        """A table of the lake: looked up when it is needed, as it was then."""
+        if name in self._tables and name not in self._frames:
+            self._frames[name] = Lake(self._config.lake).frame_of(self._spark, self._tables[name], name)
+        return self._frames.get(name)
 
     def register(
         self,
@@ -172,13 +169,19 @@ class Stored:
         *,
         decoded: bool = False,
         pushdown: bool = False,
+        named: Collection[str] = VIEWS,
     ) -> None:
-        """Makes the temporary views. Columns that are not named are empty as far as nothing is read for them."""
-        stored, readings = self.views(columns, decoded=decoded, pushdown=pushdown)
-        stored.withColumn("text", text()).createOrReplaceTempView("messages")
-        readings.createOrReplaceTempView("readings")
-        for name, frame in self._others:
-            frame.createOrReplaceTempView(name)
+        """Makes the temporary views that are named. Columns that are not are empty as far as nothing is read for
+        them."""
+        if not {"messages", "readings"}.isdisjoint(named):
+            stored, readings = self.views(columns, decoded=decoded, pushdown=pushdown)
+            if "messages" in named:
+                stored.selectExpr("*", _TEXT).createOrReplaceTempView("messages")
+            if "readings" in named:
+                readings.createOrReplaceTempView("readings")
+        for name in ("rollups", "dead"):
+            if name in named and (frame := self._archived(name)) is not None:
+                frame.createOrReplaceTempView(name)
 
     def views(
         self, columns: Collection[str], *, decoded: bool = False, pushdown: bool = False
@@ -260,13 +263,8 @@ def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
     """The columns of the table `messages`, and decoded ones, empty where they are not named: null only where a message
     may have none, since Spark makes of count(payload), where that is never null, a count that does not name it."""
     types = TABLES["messages"].types | DECODED | _TOLD
-    empty = {name: sf.lit(_EMPTY.get(type_) if name in PLAIN else None) for name, type_ in types.items()}
-    return frame.select(
-        *(
-            sf.col(name) if name in names else empty[name].cast(type_).alias(name)
-            for name, type_ in types.items()
-        )
-    )
+    empty = {name: _EMPTY[type_] if name in PLAIN else f"CAST(NULL AS {type_})" for name, type_ in types.items()}
+    return frame.selectExpr(*(name if name in names else f"{empty[name]} AS {name}" for name in types))
 
 
 def _views(

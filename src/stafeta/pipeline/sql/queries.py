@@ -13,7 +13,7 @@
 
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stafeta.pipeline.view import Stored
 
 _NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IGNORECASE)
+_ANY: Final = re.compile(r"\b(show|describe|desc|identifier|execute)\b", re.IGNORECASE)  # of the views
 _MAKES: Final = re.compile(r"\b(create|cache)\b", re.IGNORECASE)
 _LONG: Final = (
     200_000  # messages that are read of the log, which make it worth looking which columns are used
@@ -117,22 +118,25 @@ class Queries(Statements):
         stored = Stored(self._spark, self._config, log=log)
         for sentence in stored.gone:
             self._tell(sentence)
+        views = VIEWS if self._built_on or _ANY.search(statement) else _views_in(statement)
         long = is_local(self._spark) and stored.unarchived >= self._long
-        stored.register(decoded=long)
+        stored.register(decoded=long, named=views)
         frame = self._spark.sql(statement)
         scans = scans_of(frame)
         columns = used_columns(scans)
-        if (last := self._last(stored, frame, statement)) is not None:
+        if (last := self._last(stored, frame, statement, views)) is not None:
             return last
         if columns is not None and (known_unread(columns) or long):
-            stored.register(columns, decoded=long, pushdown=long and len(scans) == 1)
+            stored.register(columns, decoded=long, pushdown=long and len(scans) == 1, named=views)
             frame = self._spark.sql(statement)
         elif long and scans:
-            stored.register()  # to decode what may not be used would take longer
+            stored.register(named=views)  # to decode what may not be used would take longer
             frame = self._spark.sql(statement)
         return frame
 
-    def _last(self, stored: "Stored", frame: "DataFrame", statement: str) -> "DataFrame | None":
+    def _last(
+        self, stored: "Stored", frame: "DataFrame", statement: str, views: Collection[str]
+    ) -> "DataFrame | None":
         """The same result of the last messages of a topic alone, where it comes of these."""
         if not is_local(self._spark) or (asked := last_of(frame, statement)) is None:
             return None
@@ -140,11 +144,11 @@ class Queries(Statements):
         narrowed = stored.last(asked.topic, count, self._long)
         if narrowed is None:
             return None
-        narrowed.register()
+        narrowed.register(named=views)
         found = self._spark.sql(statement)
         if asked.every or ((again := last_of(found, statement)) and again.has_enough(self._spark)):
             return found
-        stored.register()
+        stored.register(named=views)
         return None
 
     def _look_for_broker(self) -> bool:
@@ -172,6 +176,11 @@ class Queries(Statements):
             until = f"archived up to {time:%Y-%m-%d %H:%M:%S}Z"
         self._tell(f"The broker at {address} does not answer ({reason}): this is the lake alone, {until}.")
         return False
+
+
+def _views_in(statement: str) -> set[str]:
+    """The views that a statement may name."""
+    return {found.lower() for found in _NAMED.findall(statement)}
 
 
 def _without_variants(frame: "DataFrame") -> "DataFrame":
