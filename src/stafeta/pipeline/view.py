@@ -39,6 +39,7 @@ DECODED: Final = {"number": "double", "decimal": "decimal(38,18)"}
 _TOLD: Final = {"numeric": "boolean"}  # by the log's source, which is cheaper than to compare kinds
 NUMBERS: Final = ("int", "short_real", "float")
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
+UNKNOWN: Final = "This column was not read."
 _EMPTY: Final = {"string": "''", "binary": "X''", "bigint": "0L", "timestamp": "TIMESTAMP '1970-01-01 00:00:00Z'"}
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
 # In SQL, in which a frame takes all of its columns at once: made one by one each is ten calls to the JVM.
@@ -118,7 +119,7 @@ class Stored:
         # The broker first: what it has collected by then is in the lake that is looked at afterwards.
         topics = _topics(config, self._filters) if log else {}
         lake = Lake(config.lake)
-        self._tables = {name: lake.table(name) for name in TABLES if lake.has(name)}
+        self._tables = {name: table for name in TABLES if (table := lake.found(name)) is not None}
         self._frames: dict[str, DataFrame] = {}
         self._known = known_in(self._tables["messages"]) if "messages" in self._tables else NOTHING
         self._starts = starts_of(self._filters, topics, self._known)
@@ -183,6 +184,14 @@ class Stored:
             if name in named and (frame := self._archived(name)) is not None:
                 frame.createOrReplaceTempView(name)
 
+    def register_known(self) -> None:
+        """Makes the view `messages` of what is known without reading a message: topics and offsets. A plan that uses
+        another column of it has `UNKNOWN` in it, and fails."""
+        types = TABLES["messages"].types | {"text": "string"}
+        others = (f"CAST(raise_error('{UNKNOWN}') AS {type_})" for type_ in types.values())
+        named = (name if name in _COUNTED else f"{other} AS {name}" for name, other in zip(types, others, strict=True))
+        self._runs().selectExpr(*named).createOrReplaceTempView("messages")
+
     def views(
         self, columns: Collection[str], *, decoded: bool = False, pushdown: bool = False
     ) -> "tuple[DataFrame, DataFrame]":
@@ -197,7 +206,7 @@ class Stored:
         names, table = _needed(columns, decoded=decoded), TABLES["messages"]
         live: DataFrame | None = None
         if known_unread(names):
-            stored = self._offsets(names).select(*table.names)
+            stored = _widened(self._runs(), names).select(*table.names)
         elif self._log:
             live = self._live(names, pushdown=pushdown)  # once, so that both see the same of it
             stored = live.select(*table.names)
@@ -212,8 +221,8 @@ class Stored:
         readings = live.where(sf.col("numeric")).select(*READINGS)
         return stored, readings if self._past is None else numbers(self._past).unionByName(readings)
 
-    def _offsets(self, names: Sequence[str]) -> "DataFrame":
-        """The same, as far as it is known without reading."""
+    def _runs(self) -> "DataFrame":
+        """Topics and offsets of all messages, which are known without reading."""
         matches = [matcher(one) for one in self._filters]
         archived = {
             topic: runs
@@ -230,7 +239,7 @@ class Stored:
         frame = spark.createDataFrame(
             chunks, "topic string NOT NULL, low bigint NOT NULL, high bigint NOT NULL"
         )
-        return _widened(frame.select("topic", sf.explode(sf.sequence("low", "high")).alias("offset")), names)
+        return frame.selectExpr("topic", "explode(sequence(low, high)) AS offset")
 
     def _live(self, names: Sequence[str], *, pushdown: bool = False) -> "DataFrame":
         """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log
