@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -74,9 +73,9 @@ def run(setting: Setting) -> list[Table]:
     return [
         Table(
             f"Commands over {total:,} readings of {TOPICS} topics, from shell to shell",
-            "All of them are in the lake, and still in the log. Beside a pipeline of archive and rollup, which has done "
-            "all there was to do and answers them, or a Spark of their own, with an archive of its classes. The first "
-            f"time and the one in the middle of {setting.sized(*_TIMES)} that follow.",
+            "All of them are in the lake, and still in the log. Beside a pipeline of archive and rollup, which has "
+            "done all there was to do and answers them, or a Spark of their own, with an archive of its classes. The "
+            f"first time and the one in the middle of {setting.sized(*_TIMES)} that follow.",
             (
                 Column("command", "command"),
                 Column("what", "what"),

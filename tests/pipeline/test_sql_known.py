@@ -104,4 +104,6 @@ def test_a_column_that_was_not_read_fails_instead_of_being_empty(
 
 def _plain(row: tuple[object, ...]) -> tuple[object, ...]:
     """Without times, which come with a zone or without."""
-    return tuple(bytes(one) if isinstance(one, bytearray) else one for one in row if not hasattr(one, "tzinfo"))
+    return tuple(
+        bytes(one) if isinstance(one, bytearray) else one for one in row if not hasattr(one, "tzinfo")
+    )

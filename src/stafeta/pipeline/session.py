@@ -18,7 +18,8 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,6 +48,9 @@ _QUICKLY: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier3DelayOn=0 -XX:Tier4InvocationThreshold=50000 "
     "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+# Before the JVM another is run, which only prints its command line.
+_LAUNCHER: Final = "SPARK_LAUNCHER_OPTS"
+_BRIEFLY: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _KNOCKING: Final = 5.0  # seconds that a server has to answer
 _CONNECT: Final = 15002  # its port, unless another is given
 
@@ -99,10 +103,12 @@ def session(
     verbose: bool = False,
     quick: bool = False,
     archive: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> "SparkSession":
     """A session on a master (by default this machine), or through Spark Connect. `settings` go before ours. One that is
     to be `quick` is for a question: it starts as soon as it can. With `archive` it leaves one of its classes for the
-    next, if there is none: that takes some seconds at its end."""
+    next, if there is none: that takes some seconds at its end. `meanwhile` is called on another thread while a Spark of
+    our own starts, which is mostly waiting."""
     if find_spec("pyspark") is None:
         raise ConfigError("Spark needs PySpark, which is missing: pip install 'stafeta[spark]'.")
     if master and remote:
@@ -111,7 +117,11 @@ def session(
         _silence()
     if remote:
         return _connected(remote, dict(settings or {}))
-    java = check_java()
+    with ThreadPoolExecutor(1) as another:
+        asked = another.submit(check_java)
+        import pyspark.sql  # noqa: F401 - takes as long as Java does to tell its version
+
+        java = asked.result()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or MASTER
     chosen = SETTINGS | _OWN
@@ -127,7 +137,11 @@ def session(
         chosen[_JVM[1]] = " ".join(filter(None, options))
     if verbose:
         chosen["spark.log.level"] = "WARN"
-    return _started(master, chosen | {"spark.app.name": name} | dict(settings or {}), verbose, classes)
+    another_thread = threading.Thread(target=meanwhile, name="while Spark starts", daemon=True)
+    another_thread.start()
+    spark = _started(master, chosen | {"spark.app.name": name} | dict(settings or {}), verbose, classes)
+    another_thread.join()
+    return spark
 
 
 def end(spark: "SparkSession") -> None:
@@ -156,7 +170,7 @@ def _started(
         if SparkContext._gateway is None:
             conf = SparkConf(loadDefaults=False).setAll([("spark.master", master), *chosen.items()])
             streams: dict[str, Any] = {} if verbose else {"stdout": words, "stderr": words}
-            with _python_path():
+            with _starting():
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     conf, {"start_new_session": True, **streams}
                 )
@@ -196,17 +210,19 @@ def python_path() -> str:
 
 
 @contextmanager
-def _python_path() -> Iterator[None]:
-    """Gives it to the JVM that is started within, and to nothing else."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = python_path()
+def _starting() -> Iterator[None]:
+    """What the JVM that is started within has in its environment, and nothing else."""
+    given = {"PYTHONPATH": python_path(), _LAUNCHER: os.environ.get(_LAUNCHER, _BRIEFLY)}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ |= given
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _connected(remote: str, settings: dict[str, str]) -> "SparkSession":

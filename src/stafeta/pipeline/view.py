@@ -40,7 +40,12 @@ _TOLD: Final = {"numeric": "boolean"}  # by the log's source, which is cheaper t
 NUMBERS: Final = ("int", "short_real", "float")
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
 UNKNOWN: Final = "This column was not read."
-_EMPTY: Final = {"string": "''", "binary": "X''", "bigint": "0L", "timestamp": "TIMESTAMP '1970-01-01 00:00:00Z'"}
+_EMPTY: Final = {
+    "string": "''",
+    "binary": "X''",
+    "bigint": "0L",
+    "timestamp": "TIMESTAMP '1970-01-01 00:00:00Z'",
+}
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
 # In SQL, in which a frame takes all of its columns at once: made one by one each is ten calls to the JVM.
 _DIGITS: Final = "CAST(payload AS string)"
@@ -189,7 +194,10 @@ class Stored:
         another column of it has `UNKNOWN` in it, and fails."""
         types = TABLES["messages"].types | {"text": "string"}
         others = (f"CAST(raise_error('{UNKNOWN}') AS {type_})" for type_ in types.values())
-        named = (name if name in _COUNTED else f"{other} AS {name}" for name, other in zip(types, others, strict=True))
+        named = (
+            name if name in _COUNTED else f"{other} AS {name}"
+            for name, other in zip(types, others, strict=True)
+        )
         self._runs().selectExpr(*named).createOrReplaceTempView("messages")
 
     def views(
@@ -239,7 +247,8 @@ class Stored:
         frame = spark.createDataFrame(
             chunks, "topic string NOT NULL, low bigint NOT NULL, high bigint NOT NULL"
         )
-        return frame.selectExpr("topic", "explode(sequence(low, high)) AS offset")
+        rows: DataFrame = frame.selectExpr("topic", "explode(sequence(low, high)) AS offset")
+        return rows
 
     def _live(self, names: Sequence[str], *, pushdown: bool = False) -> "DataFrame":
         """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log
@@ -272,7 +281,9 @@ def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
     """The columns of the table `messages`, and decoded ones, empty where they are not named: null only where a message
     may have none, since Spark makes of count(payload), where that is never null, a count that does not name it."""
     types = TABLES["messages"].types | DECODED | _TOLD
-    empty = {name: _EMPTY[type_] if name in PLAIN else f"CAST(NULL AS {type_})" for name, type_ in types.items()}
+    empty = {
+        name: _EMPTY[type_] if name in PLAIN else f"CAST(NULL AS {type_})" for name, type_ in types.items()
+    }
     return frame.selectExpr(*(name if name in names else f"{empty[name]} AS {name}" for name in types))
 
 
