@@ -52,7 +52,7 @@ BY_ITSELF = (Question(SQL, SELECT_1, 8.0), Question(SQL, COUNT, 8.0))
 
 def run(setting: Setting) -> list[Table]:
     total = setting.total or setting.sized(2_000_000, 20_000)
-    rows = []
+    rows: list[Row] = []
     with (
         TemporaryDirectory(dir=setting.folder) as folder,
         Broker(Path(folder) / "data", "flight") as broker,
