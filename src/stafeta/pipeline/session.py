@@ -48,9 +48,6 @@ _QUICKLY: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:Tier3DelayOn=0 -XX:Tier4InvocationThreshold=50000 "
     "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
-# Before the JVM another is run, which only prints its command line.
-_LAUNCHER: Final = "SPARK_LAUNCHER_OPTS"
-_BRIEFLY: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _KNOCKING: Final = 5.0  # seconds that a server has to answer
 _CONNECT: Final = 15002  # its port, unless another is given
 
@@ -170,7 +167,7 @@ def _started(
         if SparkContext._gateway is None:
             conf = SparkConf(loadDefaults=False).setAll([("spark.master", master), *chosen.items()])
             streams: dict[str, Any] = {} if verbose else {"stdout": words, "stderr": words}
-            with _starting():
+            with _python_path():
                 gateway = launch_gateway(  # type: ignore[no-untyped-call]
                     conf, {"start_new_session": True, **streams}
                 )
@@ -210,19 +207,17 @@ def python_path() -> str:
 
 
 @contextmanager
-def _starting() -> Iterator[None]:
-    """What the JVM that is started within has in its environment, and nothing else."""
-    given = {"PYTHONPATH": python_path(), _LAUNCHER: os.environ.get(_LAUNCHER, _BRIEFLY)}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ |= given
+def _python_path() -> Iterator[None]:
+    """Gives it to the JVM that is started within, and to nothing else."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = python_path()
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 def _connected(remote: str, settings: dict[str, str]) -> "SparkSession":
