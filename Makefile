@@ -86,7 +86,7 @@ bench-spark: $(STAMP) ## Measure Spark on topics beside Parquet, and write it in
 		$(if $(findstring --quick,$(ARGS)),,$(SPARK_PAGE)) $(ARGS)
 
 bench-pipeline: $(STAMP) ## Measure the jobs of the pipeline beside Spark alone, and write it into the documentation
-	@$(BIN)/python -m benchmarks pipeline_archive pipeline_rollup pipeline_sql pipeline_latency pipeline_compact \
+	@$(BIN)/python -m benchmarks pipeline_archive pipeline_rollup pipeline_sql pipeline_answers pipeline_latency pipeline_compact \
 		$(if $(findstring --quick,$(ARGS)),,$(PIPELINE_PAGE)) $(ARGS)
 
 peers: $(STAMP) ## Install what the benchmarks compare with: other brokers, and their Python clients

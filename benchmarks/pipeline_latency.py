@@ -148,7 +148,7 @@ def _measure(setting: Setting, case: Case, seconds: float, skipped: float) -> Ag
         Broker(Path(folder) / "data", "flight") as broker,
         Load() as sender,
         Load() as receiver,
-        _job(Path(folder), broker.flight, case),
+        running(Path(folder), broker.flight, case),
     ):
         place = broker.flight
         # Until a second after the last window, when readings go on, all windows of the time that counts are closed.
@@ -163,7 +163,7 @@ def _measure_alerts(setting: Setting, jobs: Sequence[str], seconds: float, skipp
         Broker(Path(folder) / "data", "flight") as broker,
         Load() as sender,
         Load() as receiver,
-        _job(Path(folder), broker.flight, CASES[0], jobs) as process,
+        running(Path(folder), broker.flight, CASES[0], jobs) as process,
     ):
         received = receiver.start(receive_alerts, broker.flight, RULE, _LAST, PATIENCE)
         sent = sender.run(send_evenly, broker.flight, TOPICS, RATE, seconds)
@@ -202,7 +202,7 @@ def ages_of(sent: Sent, arrived: Sequence[Arrived], skipped: float) -> Ages:
 
 
 @contextmanager
-def _job(
+def running(
     folder: Path, broker: str, case: Case, jobs: Sequence[str] = ("rollup",)
 ) -> Iterator[psutil.Process]:
     """`stafeta pipeline run`, from when its jobs listen until it has ended."""

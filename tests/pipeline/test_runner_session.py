@@ -1,12 +1,15 @@
-"""Sessions that cannot be: told in a sentence, and soon."""
+"""Sessions that cannot be: told in a sentence, and soon. And what is done while one starts."""
 
 import importlib.util
+import os
+import threading
 
 import pytest
 
 from stafeta.config import Config
 from stafeta.errors import ConfigError, JavaMissing
 from stafeta.pipeline.session import session
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -38,3 +41,13 @@ def test_without_java_or_pyspark_nothing_is_started(monkeypatch: pytest.MonkeyPa
     )
     with pytest.raises(ConfigError, match=r"needs PySpark, which is missing: pip install 'stafeta\[spark\]'"):
         session(Config())
+
+
+def test_something_else_is_done_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = threading.Event()
+    monkeypatch.setattr(os, "environ", {**os.environ})
+    monkeypatch.setattr("stafeta.pipeline.session.check_java", lambda: "")
+    seen: list[bool] = []
+    monkeypatch.setattr("stafeta.pipeline.session._started", lambda *rest: seen.append(done.wait(PATIENCE)))
+    session(Config(), meanwhile=done.set)
+    assert seen == [True]

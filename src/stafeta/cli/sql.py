@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from stafeta.cli.configured import add_configuration, add_own, add_spark, configuration, spark_settings
@@ -121,6 +122,7 @@ def _queries(
     from stafeta.pipeline.sql.results import VIEWS
 
     starting()
+    about_views = any(view in asked_for.lower() for view in VIEWS)
     spark = session(
         config,
         master=options.master,
@@ -129,7 +131,8 @@ def _queries(
         settings=settings,
         verbose=options.verbose,
         quick=True,
-        archive=any(view in asked_for.lower() for view in VIEWS),  # it has most of the classes then
+        archive=about_views,  # it has most of the classes then
+        meanwhile=partial(_prepare, config) if about_views else _import_queries,
     )
     try:
         from stafeta.pipeline.sql.queries import Queries
@@ -138,6 +141,22 @@ def _queries(
             yield Queries(spark, config, tell), interrupts
     finally:
         end(spark)
+
+
+def _prepare(config: "Config") -> None:
+    """What a question needs beside Spark: modules, and the lake's catalog."""
+    _import_queries()
+    import stafeta.pipeline.view  # noqa: F401
+    from stafeta.pipeline.lake import Lake
+
+    with suppress(Exception):  # it is looked up again, and then told
+        Lake(config.lake).found("messages")
+
+
+def _import_queries() -> None:
+    import pyspark.sql.pandas.types  # noqa: F401
+
+    import stafeta.pipeline.sql.queries  # noqa: F401
 
 
 def report(options: argparse.Namespace, done: "Done", seconds: float) -> None:

@@ -18,7 +18,8 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,10 +98,12 @@ def session(
     verbose: bool = False,
     quick: bool = False,
     archive: bool = False,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> "SparkSession":
     """A session on a master (by default this machine), or through Spark Connect. `settings` go before ours. One that is
     to be `quick` is for a question: it starts as soon as it can. With `archive` it leaves one of its classes for the
-    next, if there is none: that takes some seconds at its end."""
+    next, if there is none: that takes some seconds at its end. `meanwhile` is called on another thread while a Spark of
+    our own starts, which is mostly waiting."""
     if find_spec("pyspark") is None:
         raise ConfigError("Spark needs PySpark, which is missing: pip install 'stafeta[spark]'.")
     if master and remote:
@@ -109,7 +112,11 @@ def session(
         _silence()
     if remote:
         return _connected(remote, dict(settings or {}))
-    java = check_java()
+    with ThreadPoolExecutor(1) as another:
+        asked = another.submit(check_java)
+        import pyspark.sql  # noqa: F401 - takes as long as Java does to tell its version
+
+        java = asked.result()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or MASTER
     chosen = SETTINGS | _OWN
@@ -125,7 +132,11 @@ def session(
         chosen[_JVM[1]] = " ".join(filter(None, options))
     if verbose:
         chosen["spark.log.level"] = "WARN"
-    return _started(master, chosen | {"spark.app.name": name} | dict(settings or {}), verbose, classes)
+    another_thread = threading.Thread(target=meanwhile, name="while Spark starts", daemon=True)
+    another_thread.start()
+    spark = _started(master, chosen | {"spark.app.name": name} | dict(settings or {}), verbose, classes)
+    another_thread.join()
+    return spark
 
 
 def end(spark: "SparkSession") -> None:

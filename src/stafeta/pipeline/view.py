@@ -12,7 +12,8 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from datetime import UTC, datetime
+from functools import cached_property, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
@@ -24,7 +25,8 @@ from stafeta.pipeline.connector.spark_schema import PLAIN
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
-from stafeta.ranges import Ranges, first_missing, union, united, within, without
+from stafeta.pipeline.sql.results import VIEWS
+from stafeta.ranges import Ranges, Run, first_missing, united, within, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,9 +40,24 @@ DECODED: Final = {"number": "double", "decimal": "decimal(38,18)"}
 _TOLD: Final = {"numeric": "boolean"}  # by the log's source, which is cheaper than to compare kinds
 NUMBERS: Final = ("int", "short_real", "float")
 _COUNTED: Final = frozenset(("topic", "offset"))  # what is known without reading messages
-_EMPTY: Final = {"string": "", "binary": b"", "bigint": 0, "timestamp": datetime(1970, 1, 1, tzinfo=UTC)}
+UNKNOWN: Final = "This column was not read."
+_EMPTY: Final = {
+    "string": "''",
+    "binary": "X''",
+    "bigint": "0L",
+    "timestamp": "TIMESTAMP '1970-01-01 00:00:00Z'",
+}
+_TOPICS: Final = 200  # of which the last messages are looked for apart: each is a condition
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
-_FITTING: Final = r"^-?0*[0-9]{1,20}(\.[0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
+# In SQL, in which a frame takes all of its columns at once: made one by one each is ten calls to the JVM.
+_DIGITS: Final = "CAST(payload AS string)"
+_FITTING: Final = "^-?0*[0-9]{1,20}([.][0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
+_TEXT: Final = f"CASE WHEN kind != 'bytes' THEN {_DIGITS} END AS text"
+_IS_NUMBER: Final = f"kind IN ({', '.join(map(repr, NUMBERS))})"
+_MADE: Final = {
+    "number": f"try_cast({_DIGITS} AS double) AS number",
+    "decimal": f"CASE WHEN {_DIGITS} RLIKE '{_FITTING}' THEN try_cast({_DIGITS} AS decimal(38, 18)) END AS decimal",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +73,7 @@ def messages(
     that are needed makes it quicker."""
     _check(columns, COLUMNS)
     frame, _ = _views(spark, config, subscribe, columns)
-    return frame.select(*(text().alias(name) if name == "text" else sf.col(name) for name in columns))
+    return frame.selectExpr(*(_TEXT if name == "text" else name for name in columns))
 
 
 def readings(
@@ -91,26 +108,7 @@ def register(
 
 def numbers(frame: "DataFrame", names: Sequence[str] = READINGS) -> "DataFrame":
     """Of messages those that are numbers, with the columns `number` and `decimal`."""
-    made = {"number": number(), "decimal": decimal()}
-    rows = frame.where(_is_number())
-    return rows.select(*(made[name].alias(name) if name in made else sf.col(name) for name in names))
-
-
-def _is_number() -> "Column":
-    return sf.col("kind").isin(*NUMBERS)
-
-
-def text() -> "Column":
-    return sf.when(sf.col("kind") != "bytes", sf.col("payload").cast("string"))
-
-
-def number() -> "Column":
-    return sf.expr("try_cast(cast(payload AS string) AS double)")
-
-
-def decimal() -> "Column":
-    digits = sf.col("payload").cast("string")
-    return sf.when(digits.rlike(_FITTING), sf.expr("try_cast(cast(payload AS string) AS decimal(38, 18))"))
+    return frame.where(_IS_NUMBER).selectExpr(*(_MADE.get(name, name) for name in names))
 
 
 class Stored:
@@ -128,18 +126,14 @@ class Stored:
         # The broker first: what it has collected by then is in the lake that is looked at afterwards.
         topics = _topics(config, self._filters) if log else {}
         lake = Lake(config.lake)
-        self._past: DataFrame | None = None
-        self._known = NOTHING
-        if lake.has("messages"):
-            table = lake.table("messages")
-            self._known = known_in(table)
-            past = lake.frame_of(spark, table, "messages")
-            self._past = past if subscribe in ("#", "*") else past.where(matching(self._filters))
+        self._tables = {name: table for name in TABLES if (table := lake.found(name)) is not None}
+        self._frames: dict[str, DataFrame] = {}
+        self._only: list[str] = []  # the topics of the log that count, where these are not all
+        self._known = known_in(self._tables["messages"]) if "messages" in self._tables else NOTHING
         self._starts = starts_of(self._filters, topics, self._known)
         self._unread = {
             name: without([(self._starts[name], one.next)], one.skipped) for name, one in topics.items()
         }
-        self._others = [(name, lake.frame(spark, name)) for name in ("rollups", "dead") if lake.has(name)]
         self.unarchived = sum(stop - start for runs in self._unread.values() for start, stop in runs)
         """So many messages are read of the log."""
         self.gone = list(gone_of(topics, self._known))
@@ -147,24 +141,67 @@ class Stored:
 
     def last(self, topic: str, count: int, least: int) -> "Stored | None":
         """The last messages of a topic alone, so many; None where it has less than `least` beside them."""
-        archived, unread = self._known.archived.get(topic, []), self._unread.get(topic, [])
-        runs = union([*archived, *unread])
-        if sum(stop - start for start, stop in runs) < count + least or filters_of(topic) != [topic]:
+        runs = self._held.get(topic, [])
+        if _count(runs) < count + least or filters_of(topic) != [topic]:
             return None
-        since = runs[-1][1]
-        for start, stop in reversed(runs):
-            since = max(start, stop - count)
-            count -= stop - since
-            if not count:
-                break
-        made = copy(self)
+        made = self._since({topic: _last(runs, count)})
         made._subscribe, made._filters = topic, [topic]
-        made._starts = {topic: max(self._starts.get(topic, since), since)}
-        made._unread = {topic: within(unread, since, None)}
-        if self._past is not None:
-            found = self._past.where((sf.col("topic") == topic) & (sf.col("offset") >= since))
-            made._past = found if archived and archived[-1][1] > since else None
         return made
+
+    def last_of_each(self, count: int, least: int) -> "Stored | None":
+        """The last messages of each topic alone, so many; None where there are less than `least` beside them, or too
+        many topics."""
+        held = self._held
+        if len(held) > _TOPICS or sum(max(_count(runs) - count, 0) for runs in held.values()) < least:
+            return None
+        made = self._since({topic: _last(runs, count) for topic, runs in held.items()})
+        made._starts = self._starts | made._starts
+        made._only = list(held)  # one that comes meanwhile would be counted instead of another
+        return made
+
+    @property
+    def topics(self) -> int:
+        """So many have messages."""
+        return len(self._held)
+
+    @property
+    def _held(self) -> Ranges:
+        """Which offsets there are."""
+        matches = [matcher(one) for one in self._filters]
+        archived = {
+            topic: runs
+            for topic, runs in self._known.archived.items()
+            if any(matches_it(topic) for matches_it in matches)
+        }
+        return {topic: runs for topic, runs in united(archived, self._unread).items() if runs}
+
+    def _since(self, since: Mapping[str, int]) -> "Stored":
+        """The messages of these topics alone, each from an offset on."""
+        made = copy(self)
+        made._starts = {topic: max(self._starts.get(topic, start), start) for topic, start in since.items()}
+        made._unread = {
+            topic: within(self._unread.get(topic, []), start, None) for topic, start in since.items()
+        }
+        wanted = [
+            (sf.col("topic") == topic) & (sf.col("offset") >= start)
+            for topic, start in since.items()
+            if (runs := self._known.archived.get(topic)) and runs[-1][1] > start
+        ]
+        past = self._past if wanted else None
+        made.__dict__["_past"] = past if past is None else past.where(reduce(or_, wanted))
+        return made
+
+    @cached_property
+    def _past(self) -> "DataFrame | None":
+        """What the lake has of the messages."""
+        past = self._archived("messages")
+        return past if past is None or self._subscribe in ("#", "*") else past.where(matching(self._filters))
+
+    def _archived(self, name: str) -> "DataFrame | None":
+        """A table of the lake: looked up when it is needed, as it was then."""
+        if name in self._tables and name not in self._frames:
+            self._frames[name] = Lake(self._config.lake).frame_of(self._spark, self._tables[name], name)
+        return self._frames.get(name)
 
     def register(
         self,
@@ -172,13 +209,30 @@ class Stored:
         *,
         decoded: bool = False,
         pushdown: bool = False,
+        named: Collection[str] = VIEWS,
     ) -> None:
-        """Makes the temporary views. Columns that are not named are empty as far as nothing is read for them."""
-        stored, readings = self.views(columns, decoded=decoded, pushdown=pushdown)
-        stored.withColumn("text", text()).createOrReplaceTempView("messages")
-        readings.createOrReplaceTempView("readings")
-        for name, frame in self._others:
-            frame.createOrReplaceTempView(name)
+        """Makes the temporary views that are named. Columns that are not are empty as far as nothing is read for
+        them."""
+        if not {"messages", "readings"}.isdisjoint(named):
+            stored, readings = self.views(columns, decoded=decoded, pushdown=pushdown)
+            if "messages" in named:
+                stored.selectExpr("*", _TEXT).createOrReplaceTempView("messages")
+            if "readings" in named:
+                readings.createOrReplaceTempView("readings")
+        for name in ("rollups", "dead"):
+            if name in named and (frame := self._archived(name)) is not None:
+                frame.createOrReplaceTempView(name)
+
+    def register_known(self) -> None:
+        """Makes the view `messages` of what is known without reading a message: topics and offsets. A plan that uses
+        another column of it has `UNKNOWN` in it, and fails."""
+        types = TABLES["messages"].types | {"text": "string"}
+        others = (f"CAST(raise_error('{UNKNOWN}') AS {type_})" for type_ in types.values())
+        named = (
+            name if name in _COUNTED else f"{other} AS {name}"
+            for name, other in zip(types, others, strict=True)
+        )
+        self._runs().selectExpr(*named).createOrReplaceTempView("messages")
 
     def views(
         self, columns: Collection[str], *, decoded: bool = False, pushdown: bool = False
@@ -194,7 +248,7 @@ class Stored:
         names, table = _needed(columns, decoded=decoded), TABLES["messages"]
         live: DataFrame | None = None
         if known_unread(names):
-            stored = self._offsets(names).select(*table.names)
+            stored = _widened(self._runs(), names).select(*table.names)
         elif self._log:
             live = self._live(names, pushdown=pushdown)  # once, so that both see the same of it
             stored = live.select(*table.names)
@@ -209,17 +263,11 @@ class Stored:
         readings = live.where(sf.col("numeric")).select(*READINGS)
         return stored, readings if self._past is None else numbers(self._past).unionByName(readings)
 
-    def _offsets(self, names: Sequence[str]) -> "DataFrame":
-        """The same, as far as it is known without reading."""
-        matches = [matcher(one) for one in self._filters]
-        archived = {
-            topic: runs
-            for topic, runs in self._known.archived.items()
-            if any(matches_it(topic) for matches_it in matches)
-        }
+    def _runs(self) -> "DataFrame":
+        """Topics and offsets of all messages, which are known without reading."""
         chunks = [
             (topic, low, min(low + _CHUNK, stop) - 1)
-            for topic, runs in united(archived, self._unread).items()
+            for topic, runs in self._held.items()
             for start, stop in runs
             for low in range(start, stop, _CHUNK)
         ]
@@ -227,7 +275,8 @@ class Stored:
         frame = spark.createDataFrame(
             chunks, "topic string NOT NULL, low bigint NOT NULL, high bigint NOT NULL"
         )
-        return _widened(frame.select("topic", sf.explode(sf.sequence("low", "high")).alias("offset")), names)
+        rows: DataFrame = frame.selectExpr("topic", "explode(sequence(low, high)) AS offset")
+        return rows
 
     def _live(self, names: Sequence[str], *, pushdown: bool = False) -> "DataFrame":
         """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log
@@ -237,7 +286,7 @@ class Stored:
             for topic, start in self._starts.items()
             if (later := [run for run in self._known.archived.get(topic, ()) if run[1] > start])
         }
-        read = dict.fromkeys((*names, *(("topic", "offset") if again else ())))
+        read = dict.fromkeys((*names, *(("topic", "offset") if again or self._only else ())))
         options = {
             "broker": self._config.pipeline.broker,
             "subscribe": self._subscribe,
@@ -248,7 +297,24 @@ class Stored:
         frame = self._spark.read.format("stafeta").options(**options).load()
         if again:
             frame = _except(frame, again)
+        if self._only:
+            frame = frame.where(sf.col("topic").isin(self._only))
         return _widened(frame, names)
+
+
+def _count(runs: Iterable[Run]) -> int:
+    return sum(stop - start for start, stop in runs)
+
+
+def _last(runs: Sequence[Run], count: int) -> int:
+    """Where the last offsets begin, so many."""
+    since = runs[-1][1]
+    for start, stop in reversed(runs):
+        since = max(start, stop - count)
+        count -= stop - since
+        if not count:
+            break
+    return since
 
 
 def known_unread(names: Collection[str]) -> bool:
@@ -260,13 +326,10 @@ def _widened(frame: "DataFrame", names: Collection[str]) -> "DataFrame":
     """The columns of the table `messages`, and decoded ones, empty where they are not named: null only where a message
     may have none, since Spark makes of count(payload), where that is never null, a count that does not name it."""
     types = TABLES["messages"].types | DECODED | _TOLD
-    empty = {name: sf.lit(_EMPTY.get(type_) if name in PLAIN else None) for name, type_ in types.items()}
-    return frame.select(
-        *(
-            sf.col(name) if name in names else empty[name].cast(type_).alias(name)
-            for name, type_ in types.items()
-        )
-    )
+    empty = {
+        name: _EMPTY[type_] if name in PLAIN else f"CAST(NULL AS {type_})" for name, type_ in types.items()
+    }
+    return frame.selectExpr(*(name if name in names else f"{empty[name]} AS {name}" for name in types))
 
 
 def _views(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
@@ -83,10 +83,17 @@ class Lake:
         return (local / catalog.FILE).exists() or any(has_metadata(f"{folder}/{name}") for name in TABLES)
 
     def has(self, name: str) -> bool:
+        return self.found(name) is not None
+
+    def found(self, name: str) -> Table | None:
+        """A table as it is now, if there is one."""
         if not self.exists:
-            return False
+            return None
         catalog.recovered(self.catalog, self._namespace, name)
-        return self.catalog.table_exists((self._namespace, name))
+        try:
+            return self.catalog.load_table((self._namespace, name))
+        except NoSuchTableError:
+            return None
 
     def table(self, name: str) -> Table:
         """A table as it is now; it is made where it is missing."""

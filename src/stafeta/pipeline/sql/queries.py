@@ -5,15 +5,16 @@
 2. A broker that is away leaves the lake, and a warning says how far that goes.
 3. Spark does not tell a Python source which columns a query uses, but its optimised plan does: planning reads nothing,
    and then the views are made with those columns only, numbers among them as numbers; and if there is one scan of the
-   log, with its filters. Where topics and offsets are all that is used, no message is read at all. Where the plan is
-   not understood, all columns are, and where the log is short, too: planning twice would take longer.
+   log, with its filters. Where topics and offsets are all that is used, no message is read at all; a statement that
+   names no others is first planned on a view whose others fail. Where the plan is not understood, all columns are
+   read, and where the log is short, too: planning twice would take longer.
 4. Who asks through a page only reads (`read_only`), and gets variants as their JSON: he need not have PySpark.
 5. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
 """
 
 import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -35,11 +36,19 @@ if TYPE_CHECKING:
     from stafeta.pipeline.view import Stored
 
 _NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IGNORECASE)
+_ANY: Final = re.compile(r"\b(show|describe|desc|identifier|execute)\b", re.IGNORECASE)  # of the views
 _MAKES: Final = re.compile(r"\b(create|cache)\b", re.IGNORECASE)
+_QUERY: Final = re.compile(r"\s*SELECT\b", re.IGNORECASE)
+# What a statement says that uses more of messages than topics and offsets.
+_READ: Final = re.compile(
+    r"\b(timestamp|producer|source|kind|payload|counter|text|insert)\b|(?<!\()\*", re.IGNORECASE
+)
+_CUT: Final = "more fields"  # what a plan says that does not tell all
 _LONG: Final = (
     200_000  # messages that are read of the log, which make it worth looking which columns are used
 )
 _AROUND: Final = 1000  # messages among which the last rows are looked for first
+_OF_EACH: Final = 10  # messages among which the last of each topic is
 _PATIENCE: Final = 2.0  # seconds that a broker has to take a connection
 _SCAN: Final = "] stafeta"  # how a line of a plan ends that is about a scan of the log
 _CHEAPEST: Final = "offset"  # of the columns: a task knows it without asking
@@ -117,34 +126,64 @@ class Queries(Statements):
         stored = Stored(self._spark, self._config, log=log)
         for sentence in stored.gone:
             self._tell(sentence)
+        views = VIEWS if self._built_on or _ANY.search(statement) else _views_in(statement)
+        if self._may_be_known(statement) and (frame := self._known(stored, statement)) is not None:
+            return frame
         long = is_local(self._spark) and stored.unarchived >= self._long
-        stored.register(decoded=long)
+        stored.register(decoded=long, named=views)
         frame = self._spark.sql(statement)
         scans = scans_of(frame)
         columns = used_columns(scans)
-        if (last := self._last(stored, frame, statement)) is not None:
+        if (last := self._last(stored, frame, statement, views)) is not None:
             return last
         if columns is not None and (known_unread(columns) or long):
-            stored.register(columns, decoded=long, pushdown=long and len(scans) == 1)
+            stored.register(columns, decoded=long, pushdown=long and len(scans) == 1, named=views)
             frame = self._spark.sql(statement)
         elif long and scans:
-            stored.register()  # to decode what may not be used would take longer
+            stored.register(named=views)  # to decode what may not be used would take longer
             frame = self._spark.sql(statement)
         return frame
 
-    def _last(self, stored: "Stored", frame: "DataFrame", statement: str) -> "DataFrame | None":
-        """The same result of the last messages of a topic alone, where it comes of these."""
+    def _may_be_known(self, statement: str) -> bool:
+        """Whether it is worth trying: a query, of nothing but what is known without reading a message."""
+        return (
+            is_local(self._spark)
+            and not self._built_on
+            and _views_in(statement) == {"messages"}
+            and _QUERY.match(statement) is not None
+            and not _READ.search(statement)
+        )
+
+    def _known(self, stored: "Stored", statement: str) -> "DataFrame | None":
+        """The result, where topics and offsets are all that the statement uses."""
+        from stafeta.pipeline.view import UNKNOWN
+
+        stored.register_known()
+        frame = self._spark.sql(statement)
+        plan: Any = frame._jdf.queryExecution().optimizedPlan()
+        text = plan.toString()
+        return None if UNKNOWN in text or _CUT in text else frame
+
+    def _last(
+        self, stored: "Stored", frame: "DataFrame", statement: str, views: Collection[str]
+    ) -> "DataFrame | None":
+        """The same result of the last messages of a topic, or of each, alone, where it comes of these."""
         if not is_local(self._spark) or (asked := last_of(frame, statement)) is None:
             return None
-        count = asked.rows if asked.every else asked.rows + _AROUND
-        narrowed = stored.last(asked.topic, count, self._long)
+        if asked.topic is None:
+            narrowed = stored.last_of_each(1 if asked.every else _OF_EACH, self._long)
+        else:
+            count = asked.rows if asked.every else asked.rows + _AROUND
+            narrowed = stored.last(asked.topic, count, self._long)
         if narrowed is None:
             return None
-        narrowed.register()
+        narrowed.register(named=views)
         found = self._spark.sql(statement)
-        if asked.every or ((again := last_of(found, statement)) and again.has_enough(self._spark)):
+        if asked.every or (
+            (again := last_of(found, statement)) and again.has_enough(self._spark, narrowed.topics)
+        ):
             return found
-        stored.register()
+        stored.register(named=views)
         return None
 
     def _look_for_broker(self) -> bool:
@@ -172,6 +211,11 @@ class Queries(Statements):
             until = f"archived up to {time:%Y-%m-%d %H:%M:%S}Z"
         self._tell(f"The broker at {address} does not answer ({reason}): this is the lake alone, {until}.")
         return False
+
+
+def _views_in(statement: str) -> set[str]:
+    """The views that a statement may name."""
+    return {found.lower() for found in _NAMED.findall(statement)}
 
 
 def _without_variants(frame: "DataFrame") -> "DataFrame":
