@@ -11,28 +11,15 @@ from pyspark.sql import SparkSession
 from stafeta.config import Config
 from stafeta.pipeline.session import SETTINGS
 from stafeta.pipeline.sql.last import last_of
-from stafeta.pipeline.view import Stored, register
+from stafeta.pipeline.view import register
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect
 from tests.pipeline.test_sql import RULES, Asked
 
 ROWS = 1500
-# Each with the topic, or None for each of them, the number of rows that it asks for, and whether each message of the
-# topic is a row.
-LAST: dict[str, tuple[str | None, int, bool]] = {
-    "SELECT topic, max_by(text, offset) AS last, max(offset) FROM messages GROUP BY topic ORDER BY topic": (
-        None,
-        1,
-        True,
-    ),
-    "SELECT t, upper(last) FROM (SELECT topic AS t, max_by(text, offset) AS last, max_by(kind, offset) AS k "
-    "FROM messages GROUP BY topic) WHERE k <> 'int' ORDER BY t DESC LIMIT 5": (None, 1, True),
-    "SELECT topic, max_by(number, offset) FROM readings GROUP BY topic HAVING max(offset) > 9 ORDER BY topic": (
-        None,
-        1,
-        False,
-    ),
+# Each with the topic and the number of rows that it asks for, and whether each message of the topic is a row.
+LAST = {
     "SELECT * FROM messages WHERE topic = 'a' ORDER BY offset DESC LIMIT 3": ("a", 3, True),
     "SELECT text FROM messages WHERE 'b' = topic ORDER BY offset DESC, text LIMIT 1": ("b", 1, True),
     "SELECT number FROM readings WHERE topic = 'a' ORDER BY offset DESC LIMIT 5": ("a", 5, False),
@@ -64,14 +51,6 @@ OTHERS = (
     "SELECT -offset AS offset FROM messages WHERE topic = 'a' ORDER BY 1 DESC LIMIT 3",
     "SELECT text FROM (SELECT text, -offset AS offset FROM messages WHERE topic = 'a') ORDER BY offset DESC LIMIT 3",
     "SELECT min(offset), max(offset) FROM messages WHERE topic = 'a'",
-    "SELECT kind, max_by(text, offset) FROM messages WHERE topic = 'a' GROUP BY kind, topic ORDER BY kind",
-    "SELECT kind, max(offset) FROM messages GROUP BY kind, topic ORDER BY kind, 2",
-    "SELECT topic, max_by(text, offset) FROM messages WHERE kind = 'int' GROUP BY topic ORDER BY topic",
-    "SELECT topic, max_by(text, offset), count(*) FROM messages GROUP BY topic ORDER BY topic",
-    "SELECT topic, max_by(text, offset), max(text) FROM messages GROUP BY topic ORDER BY topic",
-    "SELECT topic, max_by(text, offset) FROM messages GROUP BY ROLLUP (topic) ORDER BY topic",
-    "SELECT x, max_by(text, offset) FROM (SELECT 'x' AS x, * FROM messages WHERE topic = 'a') GROUP BY x",
-    "SELECT topic, max_by(text, offset) FROM global_temp.messages GROUP BY topic ORDER BY topic",
     "SELECT max_by(text, offset), count(*) FROM messages WHERE topic = 'a'",
     "SELECT max_by(text, -offset) FROM messages WHERE topic = 'a'",
     "SELECT max_by(text, offset) FILTER (WHERE text < '5') FROM messages WHERE topic = 'a'",
@@ -125,51 +104,6 @@ def test_the_last_messages_of_a_topic_are_read_alone_and_are_the_same(
     checked = f"SELECT number FROM readings WHERE topic = '{{}}' AND {late} ORDER BY offset DESC LIMIT 5"
     for topic in ("a", "b"):
         assert len(ask(checked.format(topic))) == 5
-
-
-def test_of_each_topic_the_last_messages_are_read_alone(
-    spark: SparkSession, broker: BrokerProcess, config: Config, ask: Asked
-) -> None:
-    lengths = {"archived": 300, "log": 200, "mixed": 250, "short": 1}
-    with connect(broker) as connection:
-        for topic, length in lengths.items():
-            connection.publish(topic, [str(number) for number in range(1, length + 1)], kind="int")
-    Archive(spark, broker, config).take("archived")
-    Archive(spark, broker, config).take("mixed", 240)
-    last = [(topic, float(length)) for topic, length in sorted(lengths.items())]
-    statement = (
-        "SELECT topic, max_by(if(assert_true(offset > {0}[topic]) IS NULL, {1}, NULL), offset) FROM {2} "
-        "GROUP BY topic ORDER BY topic"
-    )
-    for view, value, around in (("messages", "double(text)", 1), ("readings", "number", 10)):
-        unread = ", ".join(f"'{topic}', {length - around}" for topic, length in lengths.items())
-        assert ask(statement.format(f"map({unread})", value, view)) == last
-    with connect(broker) as connection:
-        connection.publish("short", ["no number"] * 20, kind="string")
-    newest = "SELECT topic, max_by({}, offset) FROM {} GROUP BY topic ORDER BY topic"
-    assert ask(newest.format("number", "readings")) == last, (
-        "a topic that ends with other messages is missing"
-    )
-    assert ask(newest.format("text", "messages"))[-1] == ("short", "no number")
-
-
-def test_a_topic_that_comes_later_is_not_taken_for_one_of_those_that_are_looked_for(
-    spark: SparkSession, broker: BrokerProcess, config: Config, ask: Asked
-) -> None:
-    with connect(broker) as connection:
-        connection.publish("a", ["1", "2"], kind="int")
-        connection.publish("b", ["3"] * 20)  # no readings
-        narrowed = Stored(spark, config).last_of_each(1, 1)
-        assert narrowed is not None
-        connection.publish("c", ["4"], kind="int")
-        narrowed.register()
-    assert narrowed.topics == 2
-    assert [
-        row["topic"] for row in spark.sql("SELECT DISTINCT topic FROM messages ORDER BY topic").collect()
-    ] == [
-        "a",
-        "b",
-    ]
 
 
 def _plain(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:

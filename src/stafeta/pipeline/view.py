@@ -12,8 +12,7 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as sf
@@ -26,7 +25,7 @@ from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.sql.results import VIEWS
-from stafeta.ranges import Ranges, Run, first_missing, united, within, without
+from stafeta.ranges import Ranges, first_missing, union, united, within, without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,7 +46,6 @@ _EMPTY: Final = {
     "bigint": "0L",
     "timestamp": "TIMESTAMP '1970-01-01 00:00:00Z'",
 }
-_TOPICS: Final = 200  # of which the last messages are looked for apart: each is a condition
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
 # In SQL, in which a frame takes all of its columns at once: made one by one each is ten calls to the JVM.
 _DIGITS: Final = "CAST(payload AS string)"
@@ -128,7 +126,6 @@ class Stored:
         lake = Lake(config.lake)
         self._tables = {name: table for name in TABLES if (table := lake.found(name)) is not None}
         self._frames: dict[str, DataFrame] = {}
-        self._only: list[str] = []  # the topics of the log that count, where these are not all
         self._known = known_in(self._tables["messages"]) if "messages" in self._tables else NOTHING
         self._starts = starts_of(self._filters, topics, self._known)
         self._unread = {
@@ -141,54 +138,23 @@ class Stored:
 
     def last(self, topic: str, count: int, least: int) -> "Stored | None":
         """The last messages of a topic alone, so many; None where it has less than `least` beside them."""
-        runs = self._held.get(topic, [])
-        if _count(runs) < count + least or filters_of(topic) != [topic]:
+        archived, unread = self._known.archived.get(topic, []), self._unread.get(topic, [])
+        runs = union([*archived, *unread])
+        if sum(stop - start for start, stop in runs) < count + least or filters_of(topic) != [topic]:
             return None
-        made = self._since({topic: _last(runs, count)})
-        made._subscribe, made._filters = topic, [topic]
-        return made
-
-    def last_of_each(self, count: int, least: int) -> "Stored | None":
-        """The last messages of each topic alone, so many; None where there are less than `least` beside them, or too
-        many topics."""
-        held = self._held
-        if len(held) > _TOPICS or sum(max(_count(runs) - count, 0) for runs in held.values()) < least:
-            return None
-        made = self._since({topic: _last(runs, count) for topic, runs in held.items()})
-        made._starts = self._starts | made._starts
-        made._only = list(held)  # one that comes meanwhile would be counted instead of another
-        return made
-
-    @property
-    def topics(self) -> int:
-        """So many have messages."""
-        return len(self._held)
-
-    @property
-    def _held(self) -> Ranges:
-        """Which offsets there are."""
-        matches = [matcher(one) for one in self._filters]
-        archived = {
-            topic: runs
-            for topic, runs in self._known.archived.items()
-            if any(matches_it(topic) for matches_it in matches)
-        }
-        return {topic: runs for topic, runs in united(archived, self._unread).items() if runs}
-
-    def _since(self, since: Mapping[str, int]) -> "Stored":
-        """The messages of these topics alone, each from an offset on."""
+        since = runs[-1][1]
+        for start, stop in reversed(runs):
+            since = max(start, stop - count)
+            count -= stop - since
+            if not count:
+                break
         made = copy(self)
-        made._starts = {topic: max(self._starts.get(topic, start), start) for topic, start in since.items()}
-        made._unread = {
-            topic: within(self._unread.get(topic, []), start, None) for topic, start in since.items()
-        }
-        wanted = [
-            (sf.col("topic") == topic) & (sf.col("offset") >= start)
-            for topic, start in since.items()
-            if (runs := self._known.archived.get(topic)) and runs[-1][1] > start
-        ]
-        past = self._past if wanted else None
-        made.__dict__["_past"] = past if past is None else past.where(reduce(or_, wanted))
+        made._subscribe, made._filters = topic, [topic]
+        made._starts = {topic: max(self._starts.get(topic, since), since)}
+        made._unread = {topic: within(unread, since, None)}
+        if (past := self._past) is not None:
+            found = past.where((sf.col("topic") == topic) & (sf.col("offset") >= since))
+            made.__dict__["_past"] = found if archived and archived[-1][1] > since else None
         return made
 
     @cached_property
@@ -265,9 +231,15 @@ class Stored:
 
     def _runs(self) -> "DataFrame":
         """Topics and offsets of all messages, which are known without reading."""
+        matches = [matcher(one) for one in self._filters]
+        archived = {
+            topic: runs
+            for topic, runs in self._known.archived.items()
+            if any(matches_it(topic) for matches_it in matches)
+        }
         chunks = [
             (topic, low, min(low + _CHUNK, stop) - 1)
-            for topic, runs in self._held.items()
+            for topic, runs in united(archived, self._unread).items()
             for start, stop in runs
             for low in range(start, stop, _CHUNK)
         ]
@@ -286,7 +258,7 @@ class Stored:
             for topic, start in self._starts.items()
             if (later := [run for run in self._known.archived.get(topic, ()) if run[1] > start])
         }
-        read = dict.fromkeys((*names, *(("topic", "offset") if again or self._only else ())))
+        read = dict.fromkeys((*names, *(("topic", "offset") if again else ())))
         options = {
             "broker": self._config.pipeline.broker,
             "subscribe": self._subscribe,
@@ -297,24 +269,7 @@ class Stored:
         frame = self._spark.read.format("stafeta").options(**options).load()
         if again:
             frame = _except(frame, again)
-        if self._only:
-            frame = frame.where(sf.col("topic").isin(self._only))
         return _widened(frame, names)
-
-
-def _count(runs: Iterable[Run]) -> int:
-    return sum(stop - start for start, stop in runs)
-
-
-def _last(runs: Sequence[Run], count: int) -> int:
-    """Where the last offsets begin, so many."""
-    since = runs[-1][1]
-    for start, stop in reversed(runs):
-        since = max(start, stop - count)
-        count -= stop - since
-        if not count:
-            break
-    return since
 
 
 def known_unread(names: Collection[str]) -> bool:

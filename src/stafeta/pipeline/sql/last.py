@@ -1,10 +1,9 @@
-"""Statements that ask for the last messages of one topic, or for the last one of each: those before need not be read.
+"""Statements that ask for the last messages of one topic: those before need not be read.
 
 1. It is `... WHERE topic = 'x' ... ORDER BY offset DESC LIMIT n`, or aggregates of which each is `max_by(..., offset)`
    or `max(offset)`, of one of the views. Offsets of a topic are known without reading, so it is known where its last
    messages begin; and if these make up all rows that are asked for, none before them does.
-2. Or it is such aggregates of all messages or readings, GROUP BY topic, whatever is made of their rows.
-3. Spark's analysed plan says whether it is that. Columns are told by what they are, and not by their names; whatever is
+2. Spark's analysed plan says whether it is that. Columns are told by what they are, and not by their names; whatever is
    not known here makes a statement another one.
 """
 
@@ -26,20 +25,19 @@ _LATEST: Final = {
 
 
 class Last(NamedTuple):
-    """What a statement asks for: the last rows, so many, of a topic; or of each, where that is None."""
+    """What a statement asks for: the last rows, so many, of a topic."""
 
-    topic: str | None
+    topic: str
     rows: int
     every: bool
     """Whether each message of the topic is a row."""
     plan: Any
-    """Spark's plan of these rows, and those before; or of a row for each topic."""
+    """Spark's plan of these rows, and those before."""
 
-    def has_enough(self, spark: "SparkSession", topics: int) -> bool:
-        """Whether there are so many rows, or one of so many topics, among the messages that the views have now."""
-        wanted = self.rows if self.topic is not None else topics
+    def has_enough(self, spark: "SparkSession") -> bool:
+        """Whether there are so many rows among the messages that the views have now."""
         dataset = getattr(getattr(spark._jvm.org.apache.spark.sql.classic, "Dataset$"), "MODULE$")  # type: ignore[union-attr]
-        return bool(dataset.ofRows(spark._jsparkSession, self.plan).limit(wanted).count() >= wanted)
+        return bool(dataset.ofRows(spark._jsparkSession, self.plan).limit(self.rows).count() >= self.rows)
 
 
 class _Source(NamedTuple):
@@ -56,8 +54,6 @@ def last_of(frame: "DataFrame", statement: str) -> Last | None:
     plan: Any = frame._jdf.queryExecution().analyzed()
     if not plan.subqueriesAll().isEmpty():
         return None
-    if (of_each := _last_of_each(plan)) is not None:
-        return of_each
     rows = None
     while plan.nodeName() in ("Project", "GlobalLimit", "LocalLimit"):
         if plan.nodeName() != "Project":
@@ -79,21 +75,6 @@ def last_of(frame: "DataFrame", statement: str) -> Last | None:
     if not found or len(topics) != 1 or rows is None:
         return None
     return Last(topics.pop(), rows, source.view == "messages" and not others, below)
-
-
-def _last_of_each(plan: Any) -> Last | None:
-    """The last message of each topic, if a statement uses nothing else: it may order, limit and filter the groups."""
-    while plan.nodeName() in ("Project", "GlobalLimit", "LocalLimit", "Sort", "Filter", "SubqueryAlias"):
-        plan = plan.child()
-    source = _source(plan.child()) if plan.nodeName() == "Aggregate" else None
-    if (
-        source is None
-        or source.filters
-        or plan.groupingExpressions().isEmpty()
-        or not _is_of_the_latest(plan, source)
-    ):
-        return None
-    return Last(None, 1, source.view == "messages", plan)
 
 
 def _source(plan: Any) -> _Source | None:

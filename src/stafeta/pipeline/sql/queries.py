@@ -48,7 +48,6 @@ _LONG: Final = (
     200_000  # messages that are read of the log, which make it worth looking which columns are used
 )
 _AROUND: Final = 1000  # messages among which the last rows are looked for first
-_OF_EACH: Final = 10  # messages among which the last of each topic is
 _PATIENCE: Final = 2.0  # seconds that a broker has to take a connection
 _SCAN: Final = "] stafeta"  # how a line of a plan ends that is about a scan of the log
 _CHEAPEST: Final = "offset"  # of the columns: a task knows it without asking
@@ -167,21 +166,16 @@ class Queries(Statements):
     def _last(
         self, stored: "Stored", frame: "DataFrame", statement: str, views: Collection[str]
     ) -> "DataFrame | None":
-        """The same result of the last messages of a topic, or of each, alone, where it comes of these."""
+        """The same result of the last messages of a topic alone, where it comes of these."""
         if not is_local(self._spark) or (asked := last_of(frame, statement)) is None:
             return None
-        if asked.topic is None:
-            narrowed = stored.last_of_each(1 if asked.every else _OF_EACH, self._long)
-        else:
-            count = asked.rows if asked.every else asked.rows + _AROUND
-            narrowed = stored.last(asked.topic, count, self._long)
+        count = asked.rows if asked.every else asked.rows + _AROUND
+        narrowed = stored.last(asked.topic, count, self._long)
         if narrowed is None:
             return None
         narrowed.register(named=views)
         found = self._spark.sql(statement)
-        if asked.every or (
-            (again := last_of(found, statement)) and again.has_enough(self._spark, narrowed.topics)
-        ):
+        if asked.every or ((again := last_of(found, statement)) and again.has_enough(self._spark)):
             return found
         stored.register(named=views)
         return None
