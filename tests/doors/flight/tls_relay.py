@@ -46,14 +46,16 @@ class TlsRelay(Closing):
         await _cut()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner, outer = await asyncio.open_connection(*self._broker)
+        outer: asyncio.StreamWriter | None = None
         try:
+            inner, outer = await asyncio.open_connection(*self._broker)
             async with asyncio.TaskGroup() as both:
                 both.create_task(_pump(reader, outer))
                 both.create_task(_pump(inner, writer))
         finally:
             writer.transport.abort()
-            outer.transport.abort()
+            if outer is not None:
+                outer.transport.abort()
 
 
 async def _cut() -> None:

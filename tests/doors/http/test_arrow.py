@@ -16,7 +16,7 @@ from stafeta.errors import StafetaError
 from stafeta.testing.memory import MemoryStore
 from tests.doors.http.peers import Answer, Peer, Place, messages_of
 from tests.doors.opened import http as opened
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, comes_true
 
 ARROW = "application/vnd.apache.arrow.stream"
 MOST = 16 << 20
@@ -206,10 +206,10 @@ def test_half_a_body_stores_nothing() -> None:
     async def life() -> None:
         broker = await Broker.open(MemoryStore())
         door, place = await opened(broker)
-        await asyncio.to_thread(_half, place, stream({"payload": ["x" * 100_000]}))
-        async with asyncio.timeout(PATIENCE):
-            while door.state.tasks:
-                await asyncio.wait(list(door.state.tasks))
+        connection = await asyncio.to_thread(_half, place, stream({"payload": ["x" * 100_000]}))
+        await comes_true(lambda: door.state.tasks)
+        connection.close()
+        await comes_true(lambda: not door.state.tasks and not door.state.connections)
         assert (list(broker.topics), door.held) == ([], 0)
         await door.close()
         await broker.close()
@@ -217,11 +217,11 @@ def test_half_a_body_stores_nothing() -> None:
     asyncio.run(life())
 
 
-def _half(place: Place, body: bytes) -> None:
+def _half(place: Place, body: bytes) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection(*place, timeout=PATIENCE)
     connection.putrequest("POST", messages_of("t"))
     connection.putheader("Content-Type", ARROW)
     connection.putheader("Content-Length", str(len(body)))
     connection.endheaders()
     connection.send(body[: len(body) // 2])
-    connection.close()
+    return connection
