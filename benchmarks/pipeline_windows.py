@@ -53,8 +53,8 @@ def run(setting: Setting) -> list[Table]:
         Table(
             f"{topics:,} windows of {topics:,} topics",
             "Seconds from windows that are closed until they are in the lake and in their topics: the first time, when "
-            "the topics are made, and then once more. All are held for a subscriber. In a process without Spark, as the "
-            "job does it in the driver.",
+            "the topics are made, and then once more. All are held for a subscriber. In a process without Spark, as "
+            "the job does it in the driver.",
             (Column("what", "topics"), Column("seconds", "s", 2)),
             tuple(Row({"what": what, "seconds": took}, (TOPICS_IN,)) for what, took in handed),
             labels=1,
