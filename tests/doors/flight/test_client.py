@@ -12,6 +12,7 @@ import pytest
 import stafeta
 from stafeta.clients.flight.connection import Connection
 from stafeta.clients.flight.producer import Published
+from stafeta.clients.flight.rows import Rows
 from stafeta.clients.flight.sender import Sender
 from stafeta.errors import (
     ConfigError,
@@ -295,3 +296,24 @@ def test_a_producer_with_a_name_goes_on_where_it_was(broker: Connection, topic: 
             assert producer.count == 5 * turn + 5
     assert payloads(broker.read(topic)) == [b"%d" % number for number in range(15)]
     assert set(broker.read(topic).column("producer").to_pylist()) == {f"flight/{name}"}
+
+
+def test_few_of_many_rows_wake_the_thread_that_sends(
+    broker: Connection, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waking is for a batch, and not for a message."""
+    rings = 0
+    ring = Rows._ring
+
+    def counted(rows: Rows) -> bool:
+        nonlocal rings
+        rings += 1
+        return ring(rows)
+
+    monkeypatch.setattr(Rows, "_ring", counted)
+    count = 200_000
+    with broker.producer(topic) as producer:
+        for _ in range(count):
+            producer.send(b"x" * 100)
+    assert producer.acknowledged == count
+    assert rings < count // 50

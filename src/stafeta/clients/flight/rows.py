@@ -137,9 +137,9 @@ class Rows:
         forks.check_grpc()
         with self.sender.signal.lock:
             self.check()
-            self._alarm = self._in + PIECE // 4
-            self._full = len(self._list) + self._batch_rows
             if not self._waits():
+                self._alarm = self._in + PIECE // 4
+                self._full = len(self._list) + self._batch_rows
                 self.sender.wake()
             return not self.has_room()
 
