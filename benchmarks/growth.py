@@ -24,9 +24,15 @@ def cost(load: Load, broker: Broker, total: int, topics: int = 1) -> float:
 
 
 def table(
-    setting: Setting, title: str, heading: str, note: str, points: Mapping[str, Callable[[], float]]
+    setting: Setting,
+    title: str,
+    heading: str,
+    note: str,
+    points: Mapping[str, Callable[[], float]],
+    bars: Mapping[str, Bar] | None = None,
 ) -> Table:
-    """Measures the cost at each point, all of them in turn, several times; the first point is the smallest."""
+    """Measures the cost at each point, all of them in turn, several times; the first point is the smallest. Those that
+    `bars` does not name have the usual one."""
     rounds = setting.sized(5, 1)
     costs: dict[str, list[float]] = {label: [] for label in points}
     for number in range(rounds):
@@ -38,7 +44,7 @@ def table(
     rows = tuple(
         Row(
             {"point": label, "rate": 1 / least, "cost_us": least * 1e6, "ratio": least / best[first]},
-            () if label == first else (WITHIN,),
+            () if label == first else ((bars or {}).get(label, WITHIN),),
         )
         for label, least in best.items()
     )

@@ -7,8 +7,10 @@ from benchmarks import growth
 from benchmarks.brokers import Broker
 from benchmarks.frames import Subs
 from benchmarks.load import Load, pace
-from benchmarks.results import Table
+from benchmarks.results import Bar, Table
 from benchmarks.setting import Setting
+
+CLOSE = Bar("ratio", "≤", 1.25, " times")
 
 
 def run(setting: Setting) -> list[Table]:
@@ -28,5 +30,6 @@ def run(setting: Setting) -> list[Table]:
                 "topics",
                 "Each message goes to the next topic; all are subscribed to.",
                 points,
+                {"10": CLOSE, "1,000": CLOSE},
             )
         ]
