@@ -8,11 +8,12 @@
 
 import logging
 import threading
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
+
+from isal.isal_zlib import crc32
 
 from stafeta.columns import ColumnBatch
 from stafeta.store.blocks import encode_columns
@@ -58,7 +59,7 @@ class AheadWriter:
         if not self._segments.is_worth(batch.size):
             return False
         bodies = [encode_columns(part)[1] for part in parts(batch)]
-        job = _Job(batch, bodies, [zlib.crc32(body) for body in bodies], done)
+        job = _Job(batch, bodies, [crc32(body) for body in bodies], done)
         with self._starting:
             if self._closed:
                 return False

@@ -1,7 +1,6 @@
 """One group, one transaction."""
 
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate, groupby
@@ -10,6 +9,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
+from isal.isal_zlib import crc32
 
 from stafeta.columns import SMALL, ColumnBatch, joined, together
 from stafeta.errors import StoreConflict, StoreDamaged
@@ -173,7 +173,7 @@ class Writer:
             runs.append(make(Run, (topic, base, count, block, len(rows), latest, total)))
             rows += own
         columns, body = encode_rows(rows)
-        return Made(block, len(rows), columns, runs, body, zlib.crc32(body))
+        return Made(block, len(rows), columns, runs, body, crc32(body))
 
     def _of_columns(self, block: int, pieces: "ColumnsPieces", ends: Ends) -> Made:
         runs: list[Run] = []
@@ -187,7 +187,7 @@ class Writer:
             (written,) = whole.ahead
             return Made(block, row, header_columns(whole), runs, written.place, written.checksum)
         columns, body = encode_columns(whole)
-        return Made(block, row, columns, runs, body, zlib.crc32(body))
+        return Made(block, row, columns, runs, body, crc32(body))
 
     def _run(
         self, block: int, topic: int, base: int, rows: int, time: int, size: int, ends: Ends, row: int = 0
@@ -242,7 +242,7 @@ class Writer:
         for (staged, _), (constants, whole), (segment, content) in zip(
             group.staged, made, bodies, strict=True
         ):
-            row = (*staged, orjson.dumps(constants), segment, zlib.crc32(whole), content)
+            row = (*staged, orjson.dumps(constants), segment, crc32(whole), content)
             self._connection.execute(schema.ADD_STAGED, row)
             self.written += len(content)
 
