@@ -55,9 +55,8 @@ GC_THRESHOLDS = (10_000, 20, 1_000_000)
 GC_INTERVAL = 60.0
 
 MEMORY = (
-    (-8, 1),  # M_ARENA_MAX: what one thread lets go of, the next one gets
-    (-3, 32 << 20),  # M_MMAP_THRESHOLD: larger ones come from the system, and go back
-    (-1, 32 << 20),  # M_TRIM_THRESHOLD: bytes that are kept at most
+    (-3, 4 << 20),  # M_MMAP_THRESHOLD: bytes of what comes from the system and goes back by itself
+    (-1, 32 << 20),  # M_TRIM_THRESHOLD: bytes that are kept of the rest
 )
 
 OWN_FILES = 256  # that are not for the connections of a door
