@@ -13,7 +13,7 @@
 from collections.abc import Sequence
 from functools import cache
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -61,6 +61,11 @@ class Run(NamedTuple):
     @property
     def end(self) -> int:
         return self.base + self.rows
+
+
+RunHead: TypeAlias = tuple[int, int, int, int, int]
+"""What a header says of a run: topic, base, rows, time and size, as in `Run`. A plain tuple: with many topics there
+is one for every message."""
 
 
 class HeaderColumns(NamedTuple):
@@ -139,10 +144,9 @@ def make_header(
     block: int,
     rows: int,
     columns: HeaderColumns,
-    runs: Sequence[tuple[int, int, int, int, int]],
+    runs: Sequence[RunHead],
     segment: int | None = None,
 ) -> bytes:
-    """`runs` are topic, base, count, time and cumulated size of each run, in the order of their rows."""
     header = {"rows": rows, "constants": columns.constants, "runs": runs}
     if columns.counting:
         header["counting"] = columns.counting
