@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -53,6 +54,11 @@ SWITCH_INTERVAL = 0.0005
 GC_THRESHOLDS = (10_000, 20, 1_000_000)
 GC_INTERVAL = 60.0
 
+MEMORY = (
+    (-3, 4 << 20),  # M_MMAP_THRESHOLD: bytes of what comes from the system and goes back by itself
+    (-1, 32 << 20),  # M_TRIM_THRESHOLD: bytes that are kept of the rest
+)
+
 OWN_FILES = 256  # that are not for the connections of a door
 
 # Where no configured rule says otherwise: nobody subscribes to the pipeline's reports, and its status is the last ones.
@@ -75,6 +81,7 @@ def run(
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to reload
     logs.configure(config.log_format, config.log_level)
     _raise_file_limit()
+    _keep_memory()
     _keep_pandas_out()
     sys.setswitchinterval(SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -404,6 +411,15 @@ def _settle_garbage(loop: asyncio.AbstractEventLoop) -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     loop.call_later(GC_INTERVAL, _settle_garbage, loop)
+
+
+def _keep_memory() -> None:
+    """Have the C library keep the memory that a batch was received in for the next one: to give it back to the system
+    and get it anew, page by page, takes as long as to write the batch. Only glibc has it so."""
+    with contextlib.suppress(AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for option, value in MEMORY:
+            mallopt(option, value)
 
 
 class _NoPandas(MetaPathFinder):

@@ -10,7 +10,7 @@ import pytest
 from stafeta.broker import Broker
 from stafeta.columns import ColumnBatch
 from stafeta.errors import StoreFull
-from stafeta.store.sqlite import segments, writer
+from stafeta.store.sqlite import ahead, segments, store, writer
 from stafeta.store.sqlite.segments import FOLDER
 from tests.broker.stores import FailingSqlite, run
 from tests.store.test_segments import LARGE, ROWS, batch, everything, files, opened
@@ -107,6 +107,7 @@ def test_a_segment_stays_until_what_was_written_ahead_is_committed_or_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "SIZE", 1)  # each is full at once
+    monkeypatch.setattr(store, "AHEAD_THREADS", 1)
 
     async def work() -> None:
         broker = await opened(tmp_path)
@@ -181,7 +182,39 @@ def test_what_was_written_ahead_takes_little_of_a_share(tmp_path: Path) -> None:
     run(work())
 
 
+def test_one_is_written_while_another_one_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, both = os.fdatasync, threading.Barrier(2)
+
+    def fdatasync(file: int) -> None:
+        if Path(os.readlink(f"/proc/self/fd/{file}")).parent.name == FOLDER:
+            both.wait(PATIENCE)
+        real(file)
+
+    async def work() -> None:
+        broker = await opened(tmp_path)
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        monkeypatch.setattr(ahead, "TOGETHER", 1)
+        written = threading.Semaphore(0)
+        two = [batch(0), batch(1)]
+        for one in two:
+            assert broker.write_ahead(one, written.release)
+        for _ in two:
+            assert written.acquire(timeout=2 * PATIENCE)
+        assert not both.broken
+        assert len(files(tmp_path)) == 2
+        for one in two:
+            broker.append("t", one)
+        await broker.commit()
+        await crash(broker)
+        again = await opened(tmp_path)
+        assert await everything(again) == list(range(2 * ROWS))
+        await again.close()
+
+    run(work())
+
+
 def test_batches_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "AHEAD_THREADS", 1)
     real, syncs, may_go_on = os.fdatasync, [], threading.Event()
 
     def fdatasync(file: int) -> None:

@@ -83,21 +83,20 @@ class Pending:
     def append_to(self, topic: Topic) -> list[Row]:
         """The rows to which messages of this topic are added."""
         rows = self.rows.get(topic)
-        if rows is None:
+        if rows is None:  # with many topics, for every message: what is called here would be felt
+            if topic.wildcard_generation != self._commits.wildcard_generation:
+                self._commits.add_wildcard_cursors(topic)
             rows = self.rows[topic] = []
-            self._append(topic, rows)
+            self.appends.append((topic, topic.next, rows))
         return rows
 
     def append_whole(self, topic: Topic, what: Batch | Promotion, count: int) -> None:
         """Let a batch that came as one, now or when it was staged, take its place in the topic."""
         self.rows.pop(topic, None)
-        self._append(topic, what)
-        topic.next += count
-
-    def _append(self, topic: Topic, what: list[Row] | Batch | Promotion) -> None:
         if topic.wildcard_generation != self._commits.wildcard_generation:
             self._commits.add_wildcard_cursors(topic)
         self.appends.append((topic, topic.next, what))
+        topic.next += count
 
     def moved(self, subscription: Subscription, topic: Topic, cursor: Cursor, moves: Sequence[Move]) -> None:
         """The cursor of a durable subscription has made these moves."""

@@ -10,14 +10,14 @@
 4. The schema is that of the columns named in the header, in their order, with the types below.
 """
 
-import zlib
 from collections.abc import Sequence
 from functools import cache
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
+from isal.isal_zlib import crc32
 
 from stafeta.columns import NAMES, TYPES, Block, ColumnBatch
 from stafeta.errors import StoreDamaged
@@ -61,6 +61,11 @@ class Run(NamedTuple):
     @property
     def end(self) -> int:
         return self.base + self.rows
+
+
+RunHead: TypeAlias = tuple[int, int, int, int, int]
+"""What a header says of a run: topic, base, rows, time and size, as in `Run`. A plain tuple: with many topics there
+is one for every message."""
 
 
 class HeaderColumns(NamedTuple):
@@ -139,10 +144,9 @@ def make_header(
     block: int,
     rows: int,
     columns: HeaderColumns,
-    runs: Sequence[tuple[int, int, int, int, int]],
+    runs: Sequence[RunHead],
     segment: int | None = None,
 ) -> bytes:
-    """`runs` are topic, base, count, time and cumulated size of each run, in the order of their rows."""
     header = {"rows": rows, "constants": columns.constants, "runs": runs}
     if columns.counting:
         header["counting"] = columns.counting
@@ -152,7 +156,7 @@ def make_header(
 
 
 def _sealed(block: int, text: bytes) -> bytes:
-    return text + _SUM % zlib.crc32(text, block & _MASK)
+    return text + _SUM % crc32(text, block & _MASK)
 
 
 def read_header(block: int, header: bytes) -> dict[str, Any]:
@@ -172,7 +176,7 @@ def _text(block: int, header: Any) -> bytes:
     text, written = header[:-_SUM_LENGTH], header[-_SUM_LENGTH:]
     if not text:
         raise damaged(block)
-    found = zlib.crc32(text, block & _MASK)
+    found = crc32(text, block & _MASK)
     if written == _SUM % found:
         return text
     if _flips(written, _SUM % found) == 1:  # in the checksum itself
@@ -209,19 +213,19 @@ def has_checksum(header: Any) -> bool:
 
 
 def checksum(header: bytes, body_checksum: int) -> int:
-    return zlib.crc32(header, body_checksum)
+    return crc32(header, body_checksum)
 
 
 def verified(block: int, header: Any, body: bytes, expected: Any) -> tuple[bytes, bytes]:
     """Header and body as they were written; raises StoreDamaged where they are not, and cannot be put right."""
     if not isinstance(header, bytes) or not isinstance(expected, int):
         raise damaged(block)
-    found = checksum(header, zlib.crc32(body))
+    found = checksum(header, crc32(body))
     if found == expected:
         return header, body
     if has_checksum(header):  # and a flipped bit in it is put right by itself
         header = _sealed(block, _text(block, header))
-        found = checksum(header, zlib.crc32(body))
+        found = checksum(header, crc32(body))
     if len(body) > MENDED and (found ^ expected).bit_count() > 1:
         raise damaged(block)
     try:

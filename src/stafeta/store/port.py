@@ -153,7 +153,7 @@ class Group:
     @property
     def only_appends(self) -> bool:
         """True where all it does is append what has just been published."""
-        return not self._more and all(isinstance(append, Append) for append in self.appends)
+        return not self._more and set(map(type, self.appends)) <= {Append}
 
     @property
     def empty(self) -> bool:

@@ -1,18 +1,19 @@
 """What is large is written before its commit: the commit then only says where it lies, and nobody waits behind it.
 
-1. A body goes into a segment and is synced, by a thread of its own, beside the commits of others. Bodies that wait
-   share a sync.
+1. A body goes into a segment and is synced, beside the commits of others, by one of two threads: one writes while the
+   other one waits for the disk. Each has a segment of its own. Bodies that wait share a sync.
 2. The database learns of it by the commit, as always, and so later. Until then the segment is held.
 3. Where it cannot be written nothing is said here: the commit tries again, and says what is wrong.
 """
 
 import logging
 import threading
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
+
+from isal.isal_zlib import crc32
 
 from stafeta.columns import ColumnBatch
 from stafeta.store.blocks import encode_columns
@@ -44,27 +45,31 @@ class _Job(NamedTuple):
 
 
 class AheadWriter:
-    def __init__(self, segments: Segments) -> None:
-        """The segments are for its thread alone."""
+    def __init__(self, segments: Sequence[Segments]) -> None:
+        """Each of these is for one of its threads alone."""
         self._segments = segments
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._starting = threading.Lock()
         self._closed = False
 
     def write(self, batch: ColumnBatch, done: Callable[[], None]) -> bool:
         """Called by the thread that has the batch; false where it is for its commit to write it. Else `done` is called
         when it is written, or could not be."""
-        if not self._segments.is_worth(batch.size):
+        if not self._segments[0].is_worth(batch.size):
             return False
         bodies = [encode_columns(part)[1] for part in parts(batch)]
-        job = _Job(batch, bodies, [zlib.crc32(body) for body in bodies], done)
+        job = _Job(batch, bodies, [crc32(body) for body in bodies], done)
         with self._starting:
             if self._closed:
                 return False
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="store-ahead", daemon=True)
-                self._thread.start()
+            if not self._threads:
+                self._threads = [
+                    threading.Thread(target=self._run, args=(one,), name="store-ahead", daemon=True)
+                    for one in self._segments
+                ]
+                for thread in self._threads:
+                    thread.start()
             self._jobs.put(job)
         return True
 
@@ -72,32 +77,41 @@ class AheadWriter:
         """Finish what was taken, and take nothing more."""
         with self._starting:
             self._closed = True
-            self._jobs.put(None)
-        if self._thread is not None:
-            self._thread.join()
-        self._segments.close()
+            for _ in self._threads:
+                self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        for segments in self._segments:
+            segments.close()
 
-    def _run(self) -> None:
-        more = True
-        while more:
-            jobs: list[_Job] = []
-            size = 0
-            while size < TOGETHER and (not jobs or not self._jobs.empty()):
-                job = self._jobs.get()
+    def _run(self, segments: Segments) -> None:
+        while jobs := self._together():
+            _write(segments, jobs)
+            del jobs  # they are not held while it waits
+
+    def _together(self) -> list[_Job]:
+        """What is written next, with one sync; nothing at the end."""
+        jobs: list[_Job] = []
+        size = 0
+        with suppress(Empty):
+            while size < TOGETHER:
+                job = self._jobs.get(block=not jobs)
                 if job is None:
-                    more = False
+                    if jobs:
+                        self._jobs.put(None)  # for the next turn
                     break
                 jobs.append(job)
                 size += job.size
-            self._write(jobs)
+        return jobs
 
-    def _write(self, jobs: list[_Job]) -> None:
-        try:
-            places = iter(self._segments.put([body for job in jobs for body in job.bodies]))
-            for job in jobs:
-                job.batch.ahead = [Written(next(places), one, self._segments.hold) for one in job.checksums]
-        except Exception as error:  # noqa: BLE001 - its commit meets the same, and says so
-            log.debug("nothing could be written ahead: %s", error)
+
+def _write(segments: Segments, jobs: list[_Job]) -> None:
+    try:
+        places = iter(segments.put([body for job in jobs for body in job.bodies]))
         for job in jobs:
-            with suppress(RuntimeError):  # the loop was closed meanwhile
-                job.done()
+            job.batch.ahead = [Written(next(places), one, segments.hold) for one in job.checksums]
+    except Exception as error:  # noqa: BLE001 - its commit meets the same, and says so
+        log.debug("nothing could be written ahead: %s", error)
+    for job in jobs:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            job.done()

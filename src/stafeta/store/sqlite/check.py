@@ -11,11 +11,12 @@ Nothing is changed, but for flipped bits in the write-ahead log, which any start
 """
 
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from isal.isal_zlib import crc32
 
 from stafeta.errors import StoreDamaged, StoreError
 from stafeta.names import USERS_PREFIX, is_filter, matcher
@@ -404,7 +405,7 @@ def staged_is_whole(
 ) -> bool:
     try:
         (content,) = connection.execute(schema.GET_STAGED_BODY, (id_,)).fetchone() or (None,)
-        return zlib.crc32(segments.read(folder, id_, segment, content)) == checksum
+        return crc32(segments.read(folder, id_, segment, content)) == checksum
     except (StoreError, sqlite3.DatabaseError):
         return False
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import TypeAlias
 
-from stafeta.store.blocks import Run
+from stafeta.store.blocks import Run, RunHead
 from stafeta.store.sqlite.seals import Row, opened
 
 WIDTH = len(Run._fields) - 1
@@ -23,14 +23,23 @@ PageRow: TypeAlias = tuple[int, int, int, int, bytes]  # topic, base, end, last 
 def append(known: dict[int, Runs], runs: Iterable[Run]) -> int:
     """Add runs to those of their topics; returns how many rows they have."""
     rows = 0
+    for topic, *run in runs:
+        known.setdefault(topic, array("q")).extend(run)
+        rows += run[1]
+    return rows
+
+
+def append_block(known: dict[int, Runs], block: int, heads: Iterable[RunHead]) -> int:
+    """The same for all runs of a block."""
+    row = 0
     pack = _PACKED.pack
-    for topic, base, count, block, row, time, size in runs:
+    for topic, base, count, time, size in heads:
         found = known.get(topic)
         if found is None:
             found = known[topic] = array("q")
         found.frombytes(pack(base, count, block, row, time, size))
-        rows += count
-    return rows
+        row += count
+    return row
 
 
 def pages(topic: int, runs: Runs) -> Iterator[PageRow]:

@@ -1,7 +1,6 @@
 """Finding messages: from offset to run, from run to block, from block to batch."""
 
 import sqlite3
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal.isal_zlib import crc32
 
 from stafeta.columns import Block, ColumnBatch, joined
 from stafeta.errors import StoreDamaged
@@ -224,7 +224,7 @@ class Reader:
             (content,) = self._connection.execute(schema.GET_STAGED_BODY, (staged,)).fetchone()
             *_, segment, checksum = values
             with suppress(StoreDamaged):
-                if zlib.crc32(segments.read(self._folder, staged, segment, content)) == checksum:
+                if crc32(segments.read(self._folder, staged, segment, content)) == checksum:
                     return
         raise StoreDamaged(
             f"Staged batch {staged} is damaged. Abort its transaction, and stage and commit it again."

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from threading import Lock
 
-from stafeta.store.blocks import Run
-from stafeta.store.sqlite.pages import Runs, append, before, between, from_first
+from stafeta.store.blocks import Run, RunHead
+from stafeta.store.sqlite.pages import Runs, append, append_block, before, between, from_first
 
 
 class _Generation:
@@ -32,6 +32,11 @@ class RecentRuns:
     def add(self, runs: Iterable[Run]) -> None:
         with self._lock:
             self._new.rows += append(self._new.runs, runs)
+
+    def add_block(self, block: int, heads: Iterable[RunHead]) -> None:
+        """All runs of a block that was just written."""
+        with self._lock:
+            self._new.rows += append_block(self._new.runs, block, heads)
 
     def find(self, topic: int, start: int, limit: int = 256) -> list[Run]:
         """The runs that hold `start` and what comes after it, up to `limit` of them."""

@@ -12,10 +12,11 @@ whole in the old one.
 import os
 import re
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+
+from isal.isal_zlib import crc32
 
 from stafeta.errors import StoreDamaged, StoreError
 from stafeta.names import COUNTER_PREFIX, is_filter, matcher
@@ -205,7 +206,7 @@ class Repair:
             content = body
         else:
             self._segments.add(segment)
-        whole = checksum_of(header, zlib.crc32(body))
+        whole = checksum_of(header, crc32(body))
         self._new.execute(schema.ADD_BLOCK, (id_, header, segment, content, whole))
 
     def _reaches(self, topic: int, end: int) -> None:

@@ -1,7 +1,7 @@
 """The embedded store.
 
-1. One thread writes, one reads, one copies the write-ahead log into the database; each has its own connection. A fourth
-   writes what is large, before its commit. What is small the event loop's own thread writes where that is quick, and
+1. One thread writes, one reads, one copies the write-ahead log into the database; each has its own connection. Two more
+   write what is large, before its commit. What is small the event loop's own thread writes where that is quick, and
    the one that writes is idle.
 2. A commit appends blocks, which is sequential, and changes few small rows. What would touch a page for each topic or
    producer (the index of runs, the producers' counters) waits in memory for the checkpoint; after a crash it is made
@@ -53,6 +53,7 @@ from stafeta.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
+AHEAD_THREADS = 2  # one writes while the other one syncs
 WAL_COPY = 16 << 20  # bytes of write-ahead log after which it is copied in the background
 WAL_COPY_IDLE = 1 << 20  # the same, where there is nothing else to do
 WAL_LIMIT = 256 << 20  # and after which a commit waits for that
@@ -136,7 +137,12 @@ class SqliteStore:
             writing, self._recent, self._checkpoint_rows, self._firsts, meta.get("checkpoint", 0)
         )
         self._segments = Segments(self._folder, worth=self._segments_from)
-        self._ahead = AheadWriter(Segments(self._folder, worth=self._segments_from, beside=self._segments))
+        self._ahead = AheadWriter(
+            [
+                Segments(self._folder, worth=self._segments_from, beside=self._segments)
+                for _ in range(AHEAD_THREADS)
+            ]
+        )
         self._writer = Writer(
             writing, self._recent, self._checkpoint, names, ends, meta, self._segments, loading.forgotten
         )

@@ -1,7 +1,6 @@
 """One group, one transaction."""
 
 import sqlite3
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import accumulate, groupby
@@ -10,6 +9,7 @@ from time import perf_counter
 from typing import Any, NamedTuple, TypeAlias, cast
 
 import orjson
+from isal.isal_zlib import crc32
 
 from stafeta.columns import SMALL, ColumnBatch, joined, together
 from stafeta.errors import StoreConflict, StoreDamaged
@@ -17,7 +17,7 @@ from stafeta.histogram import SECONDS, Histogram
 from stafeta.message import PAYLOAD, TIME, Batch, Row, RowBatch
 from stafeta.store.blocks import (
     HeaderColumns,
-    Run,
+    RunHead,
     checksum,
     encode_columns,
     encode_rows,
@@ -50,7 +50,7 @@ class Made(NamedTuple):
     id: int
     rows: int
     columns: HeaderColumns
-    runs: list[Run]
+    runs: list[RunHead]
     body: Any  # a buffer, or the `BodyLocation` of one that was put away before
     body_checksum: int
 
@@ -124,7 +124,7 @@ class Writer:
         if blocks:
             self.last_block = blocks[-1].id
         for block in blocks:
-            self._recent.add(block.runs)
+            self._recent.add_block(block.id, block.runs)
         self._checkpoint.wrote(slice_)
         if group.checkpoint:
             self._checkpoint.finished()
@@ -159,8 +159,8 @@ class Writer:
     def _of_rows(self, block: int, pieces: list[RowsPiece], ends: Ends) -> Made:
         # Inlined where it can be: with many topics this is done for every message.
         rows: list[Row] = []
-        runs: list[Run] = []
-        known, make = self._ends, tuple.__new__
+        runs: list[RunHead] = []
+        known = self._ends
         for topic, batch, size in pieces:
             base, count, own = batch.base, batch.count, batch.rows
             end, total, latest = ends.get(topic) or known.get(topic) or (base, 0, 0)
@@ -170,34 +170,32 @@ class Writer:
             if own[-1][TIME] > latest:
                 latest = own[-1][TIME]
             ends[topic] = base + count, total, latest
-            runs.append(make(Run, (topic, base, count, block, len(rows), latest, total)))
+            runs.append((topic, base, count, latest, total))
             rows += own
         columns, body = encode_rows(rows)
-        return Made(block, len(rows), columns, runs, body, zlib.crc32(body))
+        return Made(block, len(rows), columns, runs, body, crc32(body))
 
     def _of_columns(self, block: int, pieces: "ColumnsPieces", ends: Ends) -> Made:
-        runs: list[Run] = []
-        row = 0
-        for topic, batch in pieces:
-            runs.append(self._run(block, topic, batch.base, batch.count, batch.latest, batch.size, ends, row))
-            row += batch.count
+        runs = [
+            self._run(topic, batch.base, batch.count, batch.latest, batch.size, ends)
+            for topic, batch in pieces
+        ]
+        row = sum([batch.count for _, batch in pieces])
         batches = [batch for _, batch in pieces]
         whole = batches[0] if len(batches) == 1 else ColumnBatch("", 0, row, together(batches), 0)
         if whole.ahead:
             (written,) = whole.ahead
             return Made(block, row, header_columns(whole), runs, written.place, written.checksum)
         columns, body = encode_columns(whole)
-        return Made(block, row, columns, runs, body, zlib.crc32(body))
+        return Made(block, row, columns, runs, body, crc32(body))
 
-    def _run(
-        self, block: int, topic: int, base: int, rows: int, time: int, size: int, ends: Ends, row: int = 0
-    ) -> Run:
-        """The run of a block, at the end of its topic."""
+    def _run(self, topic: int, base: int, rows: int, time: int, size: int, ends: Ends) -> RunHead:
+        """A run at the end of its topic."""
         end, total, latest = ends.get(topic) or self._ends.get(topic) or (base, 0, 0)
         if end != base:
             raise _conflict(topic, end, base)
         ends[topic] = (base + rows, total + size, max(latest, time))
-        return Run(topic, base, rows, block, row, max(latest, time), total + size)
+        return topic, base, rows, max(latest, time), total + size
 
     def _promoted(self, block: int, promotions: "Promotions", ends: Ends) -> Made:
         first, staged = promotions[0], promotions[0].staged
@@ -215,7 +213,7 @@ class Writer:
         if columns.constants.get("time") == 0:
             columns.constants["time"] = first.time
         runs = [
-            self._run(block, one.topic, one.base, one.rows, time or one.time, bytes_, ends, one.row)
+            self._run(one.topic, one.base, one.rows, time or one.time, bytes_, ends)
             for one, time, bytes_ in zip(promotions, times, sizes, strict=True)
         ]
         self._connection.execute(schema.DROP_STAGED, (staged,))
@@ -228,9 +226,7 @@ class Writer:
         )
         for block, rows, columns, runs, body, body_checksum in blocks:
             segment, content = body if isinstance(body, BodyLocation) else next(bodies)
-            header = make_header(
-                block, rows, columns, [(r[0], r[1], r[2], r[5], r[6]) for r in runs], segment
-            )
+            header = make_header(block, rows, columns, runs, segment)
             row = (block, header, segment, content, checksum(header, body_checksum))
             self._connection.execute(schema.ADD_BLOCK, row)
             self.written += len(content) + len(header) + 4096
@@ -242,7 +238,7 @@ class Writer:
         for (staged, _), (constants, whole), (segment, content) in zip(
             group.staged, made, bodies, strict=True
         ):
-            row = (*staged, orjson.dumps(constants), segment, zlib.crc32(whole), content)
+            row = (*staged, orjson.dumps(constants), segment, crc32(whole), content)
             self._connection.execute(schema.ADD_STAGED, row)
             self.written += len(content)
 
