@@ -11,6 +11,8 @@ import pytest
 from tests.pages import DATA, PAGES, ROOT, SHELLS, Block, blocks, is_slow
 from tests.waiting import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 # What is not run, by the page and how it begins. Everything else is.
 NOT_RUN = {
     ("docs/cli.md", "stafeta init secure"),  # needs openssl; test_init.py runs it

@@ -79,6 +79,7 @@ def test_it_does_not_outlive_whoever_has_started_it() -> None:
     assert not Path(folder).exists()
 
 
+@pytest.mark.slow
 def test_the_fixtures_work_as_the_page_says(tmp_path: Path) -> None:
     (plugins,) = (block.text for block in PAGE if "pytest_plugins" in block.text)
     (test,) = (block.text for block in PAGE if block.text.startswith("def test_"))

@@ -64,7 +64,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["memory", pytest.param("sqlite", marks=pytest.mark.slow)])
 def test_a_name_that_was_forgotten_goes_on_above_all_offsets_that_it_had(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

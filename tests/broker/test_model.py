@@ -364,6 +364,6 @@ class InSegments(OnDisk):
 
 
 TestInMemory = InMemory.TestCase
-TestInSegments = InSegments.TestCase
-TestOnDisk = OnDisk.TestCase
+TestInSegments = pytest.mark.slow(InSegments.TestCase)
+TestOnDisk = pytest.mark.slow(OnDisk.TestCase)
 TestInMemory.settings = TestInSegments.settings = TestOnDisk.settings = settings(stateful_step_count=60)

@@ -16,6 +16,8 @@ from tests.conformance.dialects import Stranger, new_name
 from tests.conformance.every import DIALECTS
 from tests.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "/conformance/bystanders"
 NOISE = random.Random(1).randbytes(200_000)
 

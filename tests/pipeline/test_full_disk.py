@@ -23,6 +23,7 @@ def may_mount(place: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_on_a_full_disk_and_the_lake_goes_on_when_there_is_room(tmp_path: Path) -> None:
     if not may_mount(tmp_path):
         pytest.skip("a file system of its own cannot be mounted here")

@@ -53,6 +53,7 @@ def test_too_short_a_run_says_nothing() -> None:
     assert wrong_growth(looks()[:12], 600.0) == ["there are only 2 looks after 600 s, which say nothing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_whoever_ends_it_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     """While the broker is being started, by a signal that comes twice."""

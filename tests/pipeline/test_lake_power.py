@@ -78,6 +78,7 @@ def check_states(place: Path, events: list[Event]) -> None:
         assert offsets(lake) == {"a": whole(1, found + ROWS)}
 
 
+@pytest.mark.slow
 def test_what_was_committed_is_there_after_a_loss_of_power(place: Path) -> None:
     check_states(place, recorded(place))
 

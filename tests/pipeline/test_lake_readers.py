@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -92,6 +91,8 @@ def by_duckdb(table: Table, folder: Path) -> list[tuple[Any, ...]]:
 
 
 def by_polars(table: Table, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    import polars as pl  # slow to import, and every process of the tests collects this file
+
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
     frame = pl.scan_iceberg(table)
     numbers = pl.col("payload").cast(pl.String).cast(pl.Int64)

@@ -26,6 +26,7 @@ def die() -> None:
     raise Killed
 
 
+@pytest.mark.slow
 def test_windows_come_once_though_their_micro_batch_dies_at_each_step(
     broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,5 @@
 """Statements on lake and log: what they see, what they read, and what is told where they cannot be carried out."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,66 +10,20 @@ from pyspark.sql import SparkSession
 from stafeta.cli.sql_output import Parquet
 from stafeta.config import Config
 from stafeta.errors import DataLoss, InvalidQuery, NoReply
-from stafeta.pipeline.session import SETTINGS
 from stafeta.pipeline.sql.queries import Queries, scans_of, used_columns
 from stafeta.pipeline.sql.results import Done
 from stafeta.pipeline.view import Stored, register
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect, dropped, forgetful, numbered, published
+from tests.pipeline.statements import Asked, Kept, ask
 
-__all__ = ["forgetful"]  # a fixture
-
-RULES = "spark.sql.optimizer.excludedRules"
-
-
-class Kept:
-    """An output that keeps results."""
-
-    def __init__(self) -> None:
-        self.shown = False
-        self.dropped = 0
-        self.results: list[pa.Table] = []
-
-    def begin(self, schema: pa.Schema) -> None:
-        self._schema, self._batches = schema, list[pa.RecordBatch]()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._batches.append(batch)
-
-    def end(self) -> None:
-        self.results.append(pa.Table.from_batches(self._batches, self._schema))
-
-    def drop(self) -> None:
-        self.dropped += 1
-
-
-class Asked:
-    """Statements one after the other, and what was told beside their results."""
-
-    def __init__(self, spark: SparkSession, config: Config) -> None:
-        self.output = Kept()
-        self.told: list[str] = []
-        self.queries = Queries(spark, config, self.told.append, long=1)
-
-    def __call__(self, statement: str, limit: int | None = None) -> list[tuple[object, ...]]:
-        """The rows of a statement."""
-        self.done = self.queries.run(statement, self.output, limit)
-        return list(zip(*(column.to_pylist() for column in self.output.results[-1].columns), strict=True))
+__all__ = ["ask", "forgetful"]  # fixtures
 
 
 @pytest.fixture
 def config(broker: BrokerProcess, tmp_path: Path) -> Config:
     return config_of(broker, tmp_path)
-
-
-@pytest.fixture
-def ask(spark: SparkSession, config: Config) -> Iterator[Asked]:
-    spark.conf.set(RULES, SETTINGS[RULES])
-    yield Asked(spark, config)
-    spark.conf.unset(RULES)
-    for name in ("messages", "readings", "mine"):
-        spark.catalog.dropTempView(name)
 
 
 def refused(ask: Asked, statement: str) -> str:

@@ -1,21 +1,19 @@
 """Statements on topics and offsets alone: no message is read, and the rows are those of all messages."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.config import Config
-from stafeta.pipeline.session import SETTINGS
 from stafeta.pipeline.view import UNKNOWN, Stored, register
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import config_of
 from tests.pipeline.lakes import Archived
 from tests.pipeline.queries import connect, dropped, forgetful, numbered
-from tests.pipeline.test_sql import RULES, Asked
+from tests.pipeline.statements import Asked, ask
 
-__all__ = ["forgetful"]
+__all__ = ["ask", "forgetful"]
 
 KNOWN = (
     "SELECT count(*) FROM messages",
@@ -46,16 +44,6 @@ MINE = "CREATE TEMPORARY VIEW mine AS SELECT 'int' AS kind, 3 AS offset"
 @pytest.fixture
 def config(forgetful: BrokerProcess, tmp_path: Path) -> Config:
     return config_of(forgetful, tmp_path)
-
-
-@pytest.fixture
-def ask(spark: SparkSession, config: Config) -> Iterator[Asked]:
-    spark.conf.set(RULES, SETTINGS[RULES])
-    yield Asked(spark, config)
-    spark.conf.unset(RULES)
-    for name in ("messages", "readings", "mine"):
-        spark.catalog.dropTempView(name)
-    spark.catalog.dropGlobalTempView("messages")
 
 
 def test_what_is_known_of_lake_and_log_is_what_reading_them_gives(

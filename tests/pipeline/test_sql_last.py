@@ -1,7 +1,6 @@
 """Statements on the last messages of a topic: the same rows as of all messages, and those before are not read."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,13 +8,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from stafeta.config import Config
-from stafeta.pipeline.session import SETTINGS
 from stafeta.pipeline.sql.last import last_of
 from stafeta.pipeline.view import register
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect
-from tests.pipeline.test_sql import RULES, Asked
+from tests.pipeline.statements import Asked, ask
+
+__all__ = ["ask"]
 
 ROWS = 1500
 # Each with the topic and the number of rows that it asks for, and whether each message of the topic is a row.
@@ -65,16 +65,6 @@ BACKWARDS = "CREATE GLOBAL TEMPORARY VIEW messages AS SELECT topic, text, -offse
 @pytest.fixture
 def config(broker: BrokerProcess, tmp_path: Path) -> Config:
     return config_of(broker, tmp_path)
-
-
-@pytest.fixture
-def ask(spark: SparkSession, config: Config) -> Iterator[Asked]:
-    spark.conf.set(RULES, SETTINGS[RULES])
-    yield Asked(spark, config)
-    spark.conf.unset(RULES)
-    for name in ("messages", "readings"):
-        spark.catalog.dropTempView(name)
-    spark.catalog.dropGlobalTempView("messages")
 
 
 def test_the_last_messages_of_a_topic_are_read_alone_and_are_the_same(

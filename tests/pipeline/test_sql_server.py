@@ -22,7 +22,8 @@ from stafeta.pipeline.sql.warming import STATEMENTS, WarmUp
 from tests.brokers import BrokerProcess
 from tests.pipeline.archives import Archive, config_of
 from tests.pipeline.queries import connect, forgetful, numbered, published
-from tests.pipeline.test_sql import Kept, Undercut
+from tests.pipeline.statements import Kept
+from tests.pipeline.test_sql import Undercut
 from tests.waiting import PATIENCE, wait_until
 
 __all__ = ["forgetful"]  # a fixture

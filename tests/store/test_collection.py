@@ -126,6 +126,7 @@ def test_what_is_released_while_a_checkpoint_is_under_way_costs_the_others_nothi
     run(work())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [1, 3])
 def test_what_is_wanted_stays_and_all_else_goes(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, small: int

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def batches(draw: st.DrawFn) -> tuple[int, ColumnBatch, str, int | None]:
     return draw(st.integers(1, TOPICS)), batch, draw(st.sampled_from(["", "a", "b"])), sequence
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.lists(batches(), min_size=1, max_size=8), min_size=1, max_size=4))
 def test_what_shares_a_block_is_read_as_it_came(

@@ -27,9 +27,13 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM.exists(), reason="there is no chromium to look at the page with: make browser installs it"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM.exists(),
+        reason="there is no chromium to look at the page with: make browser installs it",
+    ),
+]
 PASSWORD = "a long enough horse"
 BROWSER_HEADERS = {"Sec-Fetch-Site": "none"}
 _numbers = count(1)

@@ -3,6 +3,7 @@
 import json
 import random
 
+import pytest
 import zmq
 
 from tests.brokers import BrokerProcess
@@ -85,6 +86,7 @@ def test_a_pipeline_does_not_hold_up_others(small: BrokerProcess, dealer: Peer, 
     assert dealer.receive().startswith("LOGIN:")
 
 
+@pytest.mark.slow
 def test_replies_stay_in_order_when_they_are_read_late(lasting: BrokerProcess, topic: str) -> None:
     rounds, count, topics = 40, 50, 300
     with Peer(lasting.address) as peer:
