@@ -266,6 +266,35 @@ def test_a_producer_that_lingers_sends_when_it_is_time(broker: Connection, topic
         assert producer.acknowledged == 25
 
 
+def test_no_two_threads_write_at_a_time(
+    broker: Connection, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC ends the whole program where they do."""
+    writing, second = threading.Lock(), threading.Event()
+    write = Sender._write
+
+    def late(sender: Sender, *what: Any) -> None:
+        if not writing.acquire(blocking=False):
+            second.set()
+            writing.acquire()
+        try:
+            if producer.sent == 1:
+                producer.send("waits for the answer")
+            write(sender, *what)
+            # The answer is there before the call is back.
+            wait_until(lambda: second.is_set() or not sender.queue.written)
+            second.wait(0.2)
+        finally:
+            writing.release()
+
+    monkeypatch.setattr(Sender, "_write", late)
+    with broker.producer(topic, linger=0) as producer:
+        producer.send("first")
+        wait_until(lambda: producer.acknowledged == 2 or second.is_set())
+    assert not second.is_set()
+    assert payloads(broker.read(topic)) == [b"first", b"waits for the answer"]
+
+
 def test_rows_that_waited_for_an_answer_are_sent_by_the_thread_that_has_read_it(
     broker: Connection, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,8 @@
 1. A batch stays here until the broker has answered it. When a stream breaks, what has no answer goes again, with the
    same numbers, on the next one: the broker recognises what it has.
 2. Writing blocks while the broker does not read, and reading while it has no answer: a thread each. A few rows that
-   have waited for an answer the reading one writes itself: nothing is on its way, so the broker reads.
+   have waited for an answer the reading one writes itself, while the other sleeps: nothing is on its way, so the broker
+   reads.
 3. A stream has one schema. Before a batch of another one it is finished, with all answers, and a new one begun.
 4. A refusal ends the stream, and does not say which batch is meant. So what was on its way goes again one by one: the
    one that is refused alone is the one. Its whole request is given up, others go on.
@@ -34,6 +35,7 @@ class _Stream:
     def __init__(self, schema: pa.Schema, writer: flight.FlightStreamWriter) -> None:
         self.schema = schema
         self.writer = writer
+        self.idle = False  # the thread that writes sleeps: gRPC ends the program where two write at a time
         self.answering = False  # the thread that reads answers is writing, what has waited for one
         self.ended = False
         self.broken = False  # nothing that is written or answered on it counts any more
@@ -186,7 +188,7 @@ class Sender:
             with self.signal.lock:
                 while True:
                     if stream is not None and stream.answering:
-                        self.signal.pause(None)
+                        self._sleep(stream, None)
                         continue
                     if turn != self._turn or (stream is not None and (stream.ended or stream.broken)):
                         return None
@@ -209,8 +211,15 @@ class Sender:
                         if not age:
                             return None
                         due = age if due is None else min(due, age)
-                    self.signal.pause(due)
+                    self._sleep(stream, due)
             self._cut()
+
+    def _sleep(self, stream: _Stream | None, seconds: float | None) -> None:
+        if stream is not None:
+            stream.idle = True
+        self.signal.pause(seconds)
+        if stream is not None:
+            stream.idle = False
 
     def _cut(self) -> None:
         assert self._source is not None
@@ -260,7 +269,8 @@ class Sender:
         source = self._source
         if not self._careful and (source is None or not source.crowded):
             return False
-        if source is not None and not (self._careful or self._closing or self.queue) and _is_due(source):
+        busy = not stream.idle or self._careful or self._closing or self.queue
+        if source is not None and not busy and _is_due(source):
             stream.answering = True
             return True
         self._careful = max(0, self._careful - 1)
