@@ -1,7 +1,9 @@
 """Lakes for tests: their configuration, what a topic has put into one, and what nobody should do to one."""
 
 import json
+import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,7 +21,7 @@ from stafeta.config.options import Lake as LakeOptions
 from stafeta.config.options import Pipeline
 from stafeta.names import filters_of
 from stafeta.pipeline.job import Context
-from stafeta.pipeline.jobs.archive import JOB
+from stafeta.pipeline.jobs.archive import JOB, KEEPER
 from stafeta.pipeline.jobs.archiving.retention import RetentionKeeper
 from stafeta.pipeline.lake import Lake, Written, files
 from stafeta.pipeline.lake.archived import ARCHIVED, known_in
@@ -27,7 +29,7 @@ from stafeta.pipeline.lake.tables import TABLES
 from tests.brokers import BrokerProcess
 from tests.pipeline.lakes import archive
 from tests.pipeline.queries import address
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_until
 
 _DEAD = "the driver has died"
 
@@ -121,6 +123,11 @@ class Archiving:
         last = max((one for one in commits.iterdir() if one.name.isdecimal()), key=lambda one: int(one.name))
         for one in (last, commits / f".{last.name}.crc"):
             one.unlink(missing_ok=True)
+
+    def lose_checkpoint(self) -> None:
+        """Removes it, when nobody writes to it any more: the keeper does a little longer than the query."""
+        wait_until(lambda: all(thread.name != KEEPER for thread in threading.enumerate()))
+        shutil.rmtree(self.checkpoint)
 
     def _start(self, *, once: bool, **arguments: object) -> StreamingQuery:
         context = Context(self._spark, self.config, "archive", str(self.checkpoint), once, arguments)

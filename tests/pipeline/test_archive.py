@@ -1,6 +1,5 @@
 """The job archive on a real broker: every message into the lake, once, and no sooner out of the log than told."""
 
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,7 +50,7 @@ def test_every_message_is_archived_once_whatever_is_repeated(
     archiving.run()
     assert offsets(lake) == {"upb/counted": whole(1, 5), "upb/plain": [1, 2], "new": [1]}
 
-    shutil.rmtree(archiving.checkpoint)
+    archiving.lose_checkpoint()
     published(broker, new=["second"], newer=["first"])
     archiving.run()
     assert offsets(lake) == {"upb/counted": whole(1, 5), "upb/plain": [1, 2], "new": [1, 2], "newer": [1]}
@@ -99,7 +98,7 @@ def test_hundreds_and_thousands_of_topics_are_archived(
 def test_a_narrower_subscription_goes_on(archiving: Archiving, broker: BrokerProcess, tmp_path: Path) -> None:
     published(broker, a__one=["1"], b__one=["1"])
     archiving.run()
-    shutil.rmtree(archiving.checkpoint)
+    archiving.lose_checkpoint()
     archiving.config = config_of(broker, tmp_path, subscribe="a/#,c")
     published(broker, a__one=["2"], b__one=["2"], c=["1"])
     archiving.run()

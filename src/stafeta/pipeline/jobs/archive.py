@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 NAME: Final = "archive"
+KEEPER: Final = "stafeta-archive"
+"""The thread that lets the broker go of what is in the lake, and ends a little later than the query."""
 _ACCEPTED: Final = "accepted"  # a figure of the job's reports: how many messages
 _NOTES: Final = "keeper"  # the folder beside Spark's checkpoint
 
@@ -70,7 +72,7 @@ def start(context: Context) -> "Sequence[StreamingQuery]":
         pipeline.grace,
         f"{context.checkpoint}/{_NOTES}",
     )
-    threading.Thread(target=keeper.run, args=(query,), name="stafeta-archive", daemon=True).start()
+    threading.Thread(target=keeper.run, args=(query,), name=KEEPER, daemon=True).start()
     return [query]
 
 
