@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 
@@ -24,6 +24,7 @@ from stafeta.pipeline.connector.spark_schema import PLAIN
 from stafeta.pipeline.lake import Lake
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.local_frame import local_frame
 from stafeta.pipeline.sql.results import VIEWS
 from stafeta.ranges import Ranges, first_missing, union, united, within, without
 
@@ -47,6 +48,7 @@ _EMPTY: Final = {
     "timestamp": "TIMESTAMP '1970-01-01 00:00:00Z'",
 }
 _CHUNK: Final = 1 << 16  # offsets that a task makes at once
+_TASKS: Final = 16  # at most, that make them
 # In SQL, in which a frame takes all of its columns at once: made one by one each is ten calls to the JVM.
 _DIGITS: Final = "CAST(payload AS string)"
 _FITTING: Final = "^-?0*[0-9]{1,20}([.][0-9]{1,18}0*)?$"  # what decimal(38, 18) holds
@@ -223,7 +225,7 @@ class Stored:
         elif self._past is not None:
             stored = self._past
         else:
-            stored = self._spark.createDataFrame([], table.columns)
+            stored = local_frame(self._spark, [], table.columns)
         if live is None or not decoded:
             return stored, numbers(stored)
         readings = live.where(sf.col("numeric")).select(*READINGS)
@@ -243,12 +245,9 @@ class Stored:
             for start, stop in runs
             for low in range(start, stop, _CHUNK)
         ]
-        spark: Any = self._spark
-        frame = spark.createDataFrame(
-            chunks, "topic string NOT NULL, low bigint NOT NULL, high bigint NOT NULL"
-        )
-        rows: DataFrame = frame.selectExpr("topic", "explode(sequence(low, high)) AS offset")
-        return rows
+        columns = "topic string NOT NULL, low bigint NOT NULL, high bigint NOT NULL"
+        frame = local_frame(self._spark, chunks, columns, tasks=_TASKS)
+        return frame.selectExpr("topic", "explode(sequence(low, high)) AS offset")
 
     def _live(self, names: Sequence[str], *, pushdown: bool = False) -> "DataFrame":
         """What is in the log and not in the lake. All starts are named, those of the lake's topics too, which the log
@@ -337,8 +336,8 @@ def gone_of(topics: "Mapping[str, TopicInfo]", known: Known) -> Iterator[str]:
 def _except(frame: "DataFrame", ranges: Ranges) -> "DataFrame":
     """The messages without these offsets."""
     rows = [(topic, [*runs]) for topic, runs in ranges.items()]
-    spark: Any = frame.sparkSession
-    others = spark.createDataFrame(rows, "topic string, runs array<struct<start: bigint, stop: bigint>>")
+    columns = "topic string, runs array<struct<start: bigint, stop: bigint>>"
+    others = local_frame(frame.sparkSession, rows, columns)
     inside = "exists(runs, one -> offset >= one.start AND offset < one.stop)"
     joined = frame.join(sf.broadcast(others), "topic", "left")
     return joined.where(f"runs IS NULL OR NOT {inside}").drop("runs")

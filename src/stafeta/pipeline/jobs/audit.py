@@ -33,6 +33,7 @@ from stafeta.pipeline.jobs.auditing.offset_bits import Bounds
 from stafeta.pipeline.lake import files
 from stafeta.pipeline.lake.archived import NOTHING, Known, known_in, known_in_files
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.local_frame import local_frame
 from stafeta.pipeline.view import matching
 from stafeta.ranges import first_missing
 
@@ -158,7 +159,7 @@ class _Held(NamedTuple):
 
 def _lake(spark: "SparkSession", lake: "Lake", wanted: Wanted) -> _Held:
     if not lake.has("messages"):
-        return _Held(NOTHING, spark.createDataFrame([], TABLES["messages"].columns), (), ())
+        return _Held(NOTHING, local_frame(spark, [], TABLES["messages"].columns), (), ())
     table = lake.table("messages")
     held = stored.examined(table)
     known = _known(table, held.sound)
@@ -190,7 +191,7 @@ def _log(
     """What the log holds of these topics, from where they begin, or these starts, up to where they end. What is
     collected meanwhile is passed over."""
     if not topics:
-        return spark.createDataFrame([], TABLES["messages"].columns)
+        return local_frame(spark, [], TABLES["messages"].columns)
     options = {
         "broker": broker,
         "subscribe": ",".join(wanted.filters),

@@ -18,6 +18,7 @@ from pyarrow import fs
 from stafeta.errors import Unsound
 from stafeta.pipeline.lake.syncing import SyncedFile, checksum_of, renamed, sync_files
 from stafeta.pipeline.lake.tables import Definition
+from stafeta.pipeline.local_frame import local_frame
 from stafeta.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def write_table(rows: pa.Table, definition: Definition, table: str) -> list[str]
 def read(spark: "SparkSession", definition: Definition, urls: list[str]) -> "DataFrame":
     """The rows of files of a table. Nothing is looked up but these files, which are named as they are."""
     if not urls:
-        return spark.createDataFrame([], definition.columns)
+        return local_frame(spark, [], definition.columns)
     reader, local = spark.read.schema(definition.columns), isinstance(place(urls[0])[0], fs.LocalFileSystem)
     urls = [_PATTERN.sub(r"\\\g<0>", url) for url in urls]
     if len(urls) <= _LISTED or not local:

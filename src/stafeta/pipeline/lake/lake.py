@@ -33,6 +33,7 @@ from stafeta.pipeline.lake.recovery import has_metadata
 from stafeta.pipeline.lake.tables import TABLES
 from stafeta.pipeline.lake.transactions import transaction
 from stafeta.pipeline.lake.turns import turn
+from stafeta.pipeline.local_frame import local_frame
 from stafeta.ranges import Ranges, count, missing
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ def _only(frame: "DataFrame", ranges: Ranges) -> "DataFrame":
     from pyspark.sql import functions as sf
 
     rows = [(topic, start, end) for topic, runs in ranges.items() for start, end in runs]
-    kept = frame.sparkSession.createDataFrame(rows, "kept string, from_offset bigint, to_offset bigint")
+    kept = local_frame(frame.sparkSession, rows, "kept string, from_offset bigint, to_offset bigint")
     inside = (sf.col("topic") == sf.col("kept")) & (sf.col("offset") >= sf.col("from_offset"))
     return frame.join(sf.broadcast(kept), inside & (sf.col("offset") < sf.col("to_offset")), "left_semi")
 

@@ -155,12 +155,18 @@ class Queries(Statements):
 
     def _known(self, stored: "Stored", statement: str) -> "DataFrame | None":
         """The result, where topics and offsets are all that the statement uses."""
+        from pyspark.errors import SparkRuntimeException
+
         from stafeta.pipeline.view import UNKNOWN
 
         stored.register_known()
         frame = self._spark.sql(statement)
-        plan: Any = frame._jdf.queryExecution().optimizedPlan()
-        text = plan.toString()
+        try:
+            text: str = frame._jdf.queryExecution().optimizedPlan().toString()
+        except SparkRuntimeException as error:  # a few rows are worked out at once
+            text = str(error)
+            if UNKNOWN not in text:
+                raise
         return None if UNKNOWN in text or _CUT in text else frame
 
     def _last(

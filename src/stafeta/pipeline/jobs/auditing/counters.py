@@ -9,12 +9,13 @@
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
 from stafeta.pipeline.jobs.auditing.findings import Tally
+from stafeta.pipeline.local_frame import local_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,8 +64,7 @@ def producers_in_doubt(messages: "DataFrame", most: int) -> list[tuple[str, str]
 
 def repeated(messages: "DataFrame", producers: Sequence[tuple[str, str]], most: int = MOST) -> list[Repeated]:
     """The counters of these producers that are at more than one offset."""
-    spark: Any = messages.sparkSession
-    wanted = sf.broadcast(spark.createDataFrame([*producers], "topic string, producer string"))
+    wanted = sf.broadcast(local_frame(messages.sparkSession, producers, "topic string, producer string"))
     key = ["topic", "producer"]
     in_order = Window.partitionBy(*key).orderBy("offset")
     rows = (

@@ -8,11 +8,12 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as sf
 
 from stafeta.message import COLUMNS
+from stafeta.pipeline.local_frame import local_frame
 from stafeta.ranges import first_missing, union, without
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def bounds_frame(spark: "SparkSession", bounds: Iterable[Bounds]) -> "DataFrame"
         (one.topic, [*one.said], one.nowhere, one.first, one.next, one.lowest, one.newest, one.wanted)
         for one in bounds
     ]
-    return spark.createDataFrame(rows, _BOUNDS)
+    return local_frame(spark, rows, _BOUNDS)
 
 
 def blocks(lake: "DataFrame", log: "DataFrame", bounds: "DataFrame") -> "DataFrame":
@@ -161,8 +162,7 @@ def doubtful_rows(
     lake: "DataFrame", log: "DataFrame", bounds: "DataFrame", doubtful: Sequence[tuple[str, int]], most: int
 ) -> list[DoubtfulRow]:
     """Of these blocks, each a topic and a number, the offsets that a side has twice, or that are not alike."""
-    spark: Any = bounds.sparkSession
-    wanted = sf.broadcast(spark.createDataFrame([*doubtful], "topic string, block bigint"))
+    wanted = sf.broadcast(local_frame(bounds.sparkSession, doubtful, "topic string, block bigint"))
     rows = (
         _placed(lake, bounds, _LAKE, singly=True)
         .union(_placed(log, bounds, _LOG, singly=True))

@@ -18,6 +18,7 @@ from stafeta.pipeline.connector.sink import PRODUCER
 from stafeta.pipeline.jobs.auditing.findings import Finding, Tally
 from stafeta.pipeline.lake.lake import WRITER
 from stafeta.pipeline.lake.tables import TABLES
+from stafeta.pipeline.local_frame import local_frame
 from stafeta.times import iso, time_of
 
 if TYPE_CHECKING:
@@ -88,8 +89,7 @@ def compare(tally: Tally, messages: "DataFrame", rows: "DataFrame", published_by
     since: Any = [(one["producer"], one["since"]) for one in by_producer.collect()]
     if not since:
         return
-    spark: Any = rows.sparkSession
-    begun = sf.broadcast(spark.createDataFrame(since, "producer string, since bigint"))
+    begun = sf.broadcast(local_frame(rows.sparkSession, since, "producer string, since bigint"))
     found = (
         compared.join(begun, "producer")
         .where("IF(there, NOT alike, published >= since)")
@@ -105,8 +105,8 @@ def unpublished(
     rows: "DataFrame", messages: "DataFrame", published_by: Collection[str], places: Collection[str]
 ) -> list[Finding]:
     """The windows that are not among messages with `COLUMNS`, of those that belong in these topics."""
-    spark: Any = rows.sparkSession
-    known = sf.broadcast(spark.createDataFrame([(place,) for place in places], "place string"))
+    names = [(place,) for place in places]
+    known = sf.broadcast(local_frame(rows.sparkSession, names, "place string"))
     found = (
         rows.select(*_KEY, sf.concat(sf.lit(TOPICS), "size", sf.lit("/"), "topic").alias("place"))
         .join(known, "place")

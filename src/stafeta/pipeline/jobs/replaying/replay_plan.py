@@ -19,6 +19,7 @@ from pyspark.sql import functions as sf
 from stafeta.errors import ConfigError
 from stafeta.pipeline import checkpoint_files
 from stafeta.pipeline.jobs.replaying.request import TOPIC, Request
+from stafeta.pipeline.local_frame import local_frame
 from stafeta.ranges import within
 
 if TYPE_CHECKING:
@@ -127,9 +128,9 @@ def ranges_of(
 
 def chosen(messages: "DataFrame", ranges: dict[str, list[tuple[int, int]]], request: Request) -> "DataFrame":
     """The messages with these offsets, within the times that are asked for."""
-    spark: Any = messages.sparkSession
     rows = [(topic, [*runs]) for topic, runs in ranges.items()]
-    wanted = spark.createDataFrame(rows, "topic string, runs array<struct<start: bigint, stop: bigint>>")
+    columns = "topic string, runs array<struct<start: bigint, stop: bigint>>"
+    wanted = local_frame(messages.sparkSession, rows, columns)
     inside = "exists(runs, one -> offset >= one.start AND offset < one.stop)"
     found = messages.join(sf.broadcast(wanted), "topic").where(inside).drop("runs")
     if request.since is not None:
