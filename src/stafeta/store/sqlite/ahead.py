@@ -63,13 +63,15 @@ class AheadWriter:
         with self._starting:
             if self._closed:
                 return False
-            if not self._threads:
-                self._threads = [
-                    threading.Thread(target=self._run, args=(one,), name="store-ahead", daemon=True)
-                    for one in self._segments
-                ]
-                for thread in self._threads:
+            try:
+                for one in self._segments[len(self._threads) :]:
+                    thread = threading.Thread(target=self._run, args=(one,), name="store-ahead", daemon=True)
                     thread.start()
+                    self._threads.append(thread)
+            except RuntimeError as error:  # the system allows no more of them
+                log.debug("there is no thread to write ahead: %s", error)
+                if not self._threads:
+                    return False
             self._jobs.put(job)
         return True
 
