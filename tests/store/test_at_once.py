@@ -136,6 +136,21 @@ def test_the_loop_waits_for_no_disk_that_is_slow(tmp_path: Path, commits: Commit
     run(work())
 
 
+def test_nor_for_one_that_fails_slowly(tmp_path: Path, commits: Commits) -> None:
+    async def work() -> None:
+        folder = Folder(tmp_path)
+        await folder.open()
+        commits.seconds = 1.0
+        with pytest.raises(StoreConflict):
+            folder.store.commit(Group(appends=[Append(1, batch(1, 7, b"x").batch)], alone=True))
+        assert commits.by == HERE, "nobody can know before"
+        await folder.append(1)
+        assert commits.by == THERE
+        await folder.store.close()
+
+    run(work())
+
+
 def test_the_log_is_made_longer_all_the_same(tmp_path: Path, commits: Commits) -> None:
     async def work() -> None:
         folder = Folder(tmp_path)

@@ -238,9 +238,11 @@ class SqliteStore:
 
     def _write(self, group: Group) -> None:
         began = perf_counter()
-        self._writer.commit(group)
-        if _is_small(group):
-            self._slowness = max(perf_counter() - began, FORGET * self._slowness)
+        try:
+            self._writer.commit(group)
+        finally:
+            if _is_small(group):  # also of a disk that fails slowly
+                self._slowness = max(perf_counter() - began, FORGET * self._slowness)
 
     def _wal_length(self) -> int:
         try:
