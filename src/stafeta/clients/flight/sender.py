@@ -29,6 +29,7 @@ from stafeta.errors import Disconnected, OutOfSequence, Refused, StafetaError
 _AGE: Final = 300.0  # seconds after which a stream is finished and another one begun
 _DEADLINE: Final = 2 * _AGE  # seconds that a stream can last, also one that hangs
 _SMALL: Final = 16 << 10  # bytes of a batch that is written at once where nothing else is on its way
+_LOOK: Final = 1.0  # seconds between two looks whether the thread that reads answers has written
 
 
 class _Stream:
@@ -188,7 +189,7 @@ class Sender:
             with self.signal.lock:
                 while True:
                     if stream is not None and stream.answering:
-                        self._sleep(stream, None)
+                        self._sleep(stream, _LOOK)  # the other thread need not wake this one
                         continue
                     if turn != self._turn or (stream is not None and (stream.ended or stream.broken)):
                         return None
