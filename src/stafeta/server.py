@@ -56,7 +56,7 @@ GC_INTERVAL = 60.0
 
 MEMORY = (
     (-3, 4 << 20),  # M_MMAP_THRESHOLD: bytes of what comes from the system and goes back by itself
-    (-1, 32 << 20),  # M_TRIM_THRESHOLD: bytes that are kept of the rest
+    (-1, 8 << 20),  # M_TRIM_THRESHOLD: bytes that each thread's arena keeps of the rest
 )
 
 OWN_FILES = 256  # that are not for the connections of a door

@@ -180,14 +180,14 @@ class Writer:
             self._run(topic, batch.base, batch.count, batch.latest, batch.size, ends)
             for topic, batch in pieces
         ]
-        row = sum([batch.count for _, batch in pieces])
+        rows = sum([batch.count for _, batch in pieces])
         batches = [batch for _, batch in pieces]
-        whole = batches[0] if len(batches) == 1 else ColumnBatch("", 0, row, together(batches), 0)
+        whole = batches[0] if len(batches) == 1 else ColumnBatch("", 0, rows, together(batches), 0)
         if whole.ahead:
             (written,) = whole.ahead
-            return Made(block, row, header_columns(whole), runs, written.place, written.checksum)
+            return Made(block, rows, header_columns(whole), runs, written.place, written.checksum)
         columns, body = encode_columns(whole)
-        return Made(block, row, columns, runs, body, crc32(body))
+        return Made(block, rows, columns, runs, body, crc32(body))
 
     def _run(self, topic: int, base: int, rows: int, time: int, size: int, ends: Ends) -> RunHead:
         """A run at the end of its topic."""
