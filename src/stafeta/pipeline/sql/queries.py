@@ -8,7 +8,8 @@
    log, with its filters. Where topics and offsets are all that is used, no message is read at all; a statement that
    names no others is first planned on a view whose others fail. Where the plan is not understood, all columns are
    read, and where the log is short, too: planning twice would take longer.
-4. Who asks through a page only reads (`read_only`), and gets variants as their JSON: he need not have PySpark.
+4. Who asks through a page only reads (`read_only`), and gets variants as their JSON: he need not have PySpark. Nothing
+   is put in the place of `${...}` there: Spark would take it from its settings and the pipeline's environment.
 5. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
 """
 
@@ -43,6 +44,7 @@ _QUERY: Final = re.compile(r"\s*SELECT\b", re.IGNORECASE)
 _READ: Final = re.compile(
     r"\b(timestamp|producer|source|kind|payload|counter|text|insert)\b|(?<!\()\*", re.IGNORECASE
 )
+_SUBSTITUTE: Final = "spark.sql.variable.substitute"
 _CUT: Final = "more fields"  # what a plan says that does not tell all
 _LONG: Final = (
     200_000  # messages that are read of the log, which make it worth looking which columns are used
@@ -77,6 +79,7 @@ class Queries(Statements):
         try:
             mark(self._spark, self._tag)
             if self.read_only:
+                self._spark.conf.set(_SUBSTITUTE, "false")
                 check_reads_only(self._spark, statement)
             frame = self._frame(statement)
             return self._write(_without_variants(frame) if self.read_only else frame, output, limit)
