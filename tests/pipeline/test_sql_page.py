@@ -85,6 +85,27 @@ def test_a_statement_is_answered_in_json_and_nothing_but_reading_is_done(
     assert (large.status, "larger than 16 MiB" in large.json["detail"]) == (400, True)
 
 
+def test_settings_and_environment_of_the_pipeline_are_not_given_away(
+    pipeline: Config, broker: BrokerProcess
+) -> None:
+    report(broker)
+    names = [
+        f"${{{name}}}" for name in ("env:PATH", "system:java.home", "spark.app.name", "spark:spark.app.name")
+    ]
+    for _ in range(2):
+        found = ask(broker, f"SELECT {', '.join(map(repr, names))}")
+        assert found.json["rows"] == [names], "nothing is put in their place"
+        for statement in (
+            "SET spark.sql.variable.substitute=true",
+            "RESET",
+            "SET",
+            "SET -v",
+            "SET spark.app.name",
+        ):
+            refused = ask(broker, statement)
+            assert (refused.status, refused.json["detail"][:20]) == (400, "Here one only reads,"), statement
+
+
 def test_what_takes_too_long_or_nobody_waits_for_is_cancelled_and_few_are_asked_at_a_time(
     spark: SparkSession, pipeline: Config, broker: BrokerProcess
 ) -> None:

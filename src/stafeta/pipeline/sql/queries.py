@@ -1,14 +1,16 @@
 """Statements on lake and log.
 
 1. The views are made anew for each statement: a result is what was there when it began. A text that names none of them
-   needs neither a lake nor a broker.
+   needs neither a lake nor a broker. `messages` and `readings`, which may be made for one statement alone, are dropped
+   once it is planned: another that comes by them in a way that is not known here finds none, instead of a part of them.
 2. A broker that is away leaves the lake, and a warning says how far that goes.
 3. Spark does not tell a Python source which columns a query uses, but its optimised plan does: planning reads nothing,
    and then the views are made with those columns only, numbers among them as numbers; and if there is one scan of the
    log, with its filters. Where topics and offsets are all that is used, no message is read at all; a statement that
    names no others is first planned on a view whose others fail. Where the plan is not understood, all columns are
    read, and where the log is short, too: planning twice would take longer.
-4. Who asks through a page only reads (`read_only`), and gets variants as their JSON: he need not have PySpark.
+4. Who asks through a page only reads (`read_only`), and gets variants as their JSON: he need not have PySpark. Nothing
+   is put in the place of `${...}` there: Spark would take it from its settings and the pipeline's environment.
 5. Cancelling ends what the thread that carries out a statement has started, and nothing else in the session's Spark.
 """
 
@@ -36,13 +38,17 @@ if TYPE_CHECKING:
     from stafeta.pipeline.view import Stored
 
 _NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IGNORECASE)
-_ANY: Final = re.compile(r"\b(show|describe|desc|identifier|execute)\b", re.IGNORECASE)  # of the views
-_MAKES: Final = re.compile(r"\b(create|cache)\b", re.IGNORECASE)
+_ANY: Final = re.compile(r"\b(show|describe|desc)\b", re.IGNORECASE)  # of the views
+# What may name views that are not in the text: by a variable, or by a view that another session has made of them.
+_HIDES: Final = re.compile(r"\b(identifier|execute|global_temp)\b|\$\{", re.IGNORECASE)
+_MAKES: Final = re.compile(r"\b(create|cache|execute)\b|\$\{", re.IGNORECASE)
+_ONCE: Final = ("messages", "readings")  # the views of which there may be a part, for one statement
 _QUERY: Final = re.compile(r"\s*SELECT\b", re.IGNORECASE)
 # What a statement says that uses more of messages than topics and offsets.
 _READ: Final = re.compile(
     r"\b(timestamp|producer|source|kind|payload|counter|text|insert)\b|(?<!\()\*", re.IGNORECASE
 )
+_SUBSTITUTE: Final = "spark.sql.variable.substitute"
 _CUT: Final = "more fields"  # what a plan says that does not tell all
 _LONG: Final = (
     200_000  # messages that are read of the log, which make it worth looking which columns are used
@@ -77,6 +83,7 @@ class Queries(Statements):
         try:
             mark(self._spark, self._tag)
             if self.read_only:
+                self._spark.conf.set(_SUBSTITUTE, "false")
                 check_reads_only(self._spark, statement)
             frame = self._frame(statement)
             return self._write(_without_variants(frame) if self.read_only else frame, output, limit)
@@ -114,18 +121,27 @@ class Queries(Statements):
         return Done(rows, cut, bool(schema.names))
 
     def _frame(self, statement: str) -> "DataFrame":
-        from stafeta.pipeline.view import Stored, known_unread
-
-        named = bool(_NAMED.search(statement))
+        hides = bool(_HIDES.search(statement))
+        named = hides or bool(_NAMED.search(statement))
         # A view of the user's own may be built on one of ours, and is not to grow old either.
         self._built_on |= named and bool(_MAKES.search(statement))
         if not named and not self._built_on:
             return self._spark.sql(statement)
+        every = self._built_on or hides or bool(_ANY.search(statement))
+        try:
+            return self._with_views(statement, VIEWS if every else _views_in(statement))
+        finally:
+            if is_local(self._spark):  # Spark Connect plans when rows are asked for
+                for name in _ONCE:
+                    self._spark.catalog.dropTempView(name)
+
+    def _with_views(self, statement: str, views: Collection[str]) -> "DataFrame":
+        from stafeta.pipeline.view import Stored, known_unread
+
         log = self._look_for_broker()
         stored = Stored(self._spark, self._config, log=log)
         for sentence in stored.gone:
             self._tell(sentence)
-        views = VIEWS if self._built_on or _ANY.search(statement) else _views_in(statement)
         if self._may_be_known(statement) and (frame := self._known(stored, statement)) is not None:
             return frame
         long = is_local(self._spark) and stored.unarchived >= self._long
@@ -148,6 +164,7 @@ class Queries(Statements):
         return (
             is_local(self._spark)
             and not self._built_on
+            and not _HIDES.search(statement)
             and _views_in(statement) == {"messages"}
             and _QUERY.match(statement) is not None
             and not _READ.search(statement)
