@@ -1,11 +1,14 @@
 """The job rollup: each window once in the lake and once in its topic, whatever is repeated."""
 
+import errno
 import json
 import math
 import os
 import shutil
+import sqlite3
 import struct
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -207,6 +210,31 @@ def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(
     done = checkpoint_files.read(hand.rollup.folder, "done.json")
     assert done is not None
     assert (done["windows"], done["late"]) == (3, {"10s": 1})
+
+
+def test_a_lake_that_refuses_leaves_one_copy_of_the_windows_at_the_broker(
+    hand: Hand, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*batch: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def waiting() -> int:
+        """Messages that are put aside."""
+        with closing(sqlite3.connect(broker.data / "stafeta.db")) as database:
+            found: int = database.execute("SELECT coalesce(sum(count), 0) FROM staged").fetchone()[0]
+            return found
+
+    hand.roll(0, ("a", 1), ("b", 2))
+    batch = [("a", 11.0), ("b", 12.0)]
+    for _ in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(Lake, "append", refuse)
+            with pytest.raises(OSError, match="No space left"):
+                hand.roll(1, *batch)
+        assert waiting() == 2
+    hand.roll(1, *batch)
+    assert in_lake(hand.lake) == in_topics(broker) == [(f"rollup/10s/{topic}", at(0), 1) for topic in "ab"]
+    assert waiting() == 0
 
 
 def test_windows_of_a_size_that_is_not_wanted_any_more_end_as_what_they_are(
