@@ -19,9 +19,11 @@ from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stafeta.cli.main import main
 from stafeta.config import Config
 from stafeta.config.options import Lake as Settings
 from stafeta.config.options import Rollup as Sizes
@@ -565,6 +567,27 @@ def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(
     third = sorted([*second, ("rollup/10s/upb/hall", at(60), 2), ("rollup/15s/upb/hall", at(60), 2)])
     assert in_lake(rolling.lake) == in_topics(broker) == third
     assert figures(rolling.context) == {"late": {"10s": 2, "15s": 1}, "ahead": 1, "windows": 6}
+
+
+@pytest.mark.parametrize("few", [2, 2_000], ids=["many", "few"])
+def test_messages_that_were_skipped_are_passed_over(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(reading_source, "FEW", few)
+    config = replace(config_of(broker, tmp_path), rollup=Sizes(sizes=(10.0,), delay=1.0))
+    rolling = Rollups(spark, config, tmp_path)
+    for number in (1, 2, 98765, 4, 5):
+        sent(broker, "upb/hall", (1, number))
+    assert broker.stop() == 0
+    broker.damaged = True
+    stored = broker.data / "stafeta.db"
+    stored.write_bytes(stored.read_bytes().replace(b"98765", bytes(5)))
+    broker.start()
+    with pytest.raises(StreamingQueryException, match="cannot be read"):
+        rolling.run()
+    assert main(["skip", "upb/hall", "3", "--broker", broker.address]) == 0
+    rolling.run()
+    assert in_lake(rolling.lake) == in_topics(broker) == [("rollup/10s/upb/hall", at(0), 4)]
 
 
 def test_the_last_windows_close_while_everything_is_silent(
