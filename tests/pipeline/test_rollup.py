@@ -1,11 +1,14 @@
 """The job rollup: each window once in the lake and once in its topic, whatever is repeated."""
 
+import errno
 import json
 import math
 import os
 import shutil
+import sqlite3
 import struct
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -16,9 +19,11 @@ from unittest.mock import ANY
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from stafeta.cli.main import main
 from stafeta.config import Config
 from stafeta.config.options import Lake as Settings
 from stafeta.config.options import Rollup as Sizes
@@ -207,6 +212,31 @@ def test_a_batch_that_was_broken_off_anywhere_is_handed_on_once(
     done = checkpoint_files.read(hand.rollup.folder, "done.json")
     assert done is not None
     assert (done["windows"], done["late"]) == (3, {"10s": 1})
+
+
+def test_a_lake_that_refuses_leaves_one_copy_of_the_windows_at_the_broker(
+    hand: Hand, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*batch: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def waiting() -> int:
+        """Messages that are put aside."""
+        with closing(sqlite3.connect(broker.data / "stafeta.db")) as database:
+            found: int = database.execute("SELECT coalesce(sum(count), 0) FROM staged").fetchone()[0]
+            return found
+
+    hand.roll(0, ("a", 1), ("b", 2))
+    batch = [("a", 11.0), ("b", 12.0)]
+    for _ in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(Lake, "append", refuse)
+            with pytest.raises(OSError, match="No space left"):
+                hand.roll(1, *batch)
+        assert waiting() == 2
+    hand.roll(1, *batch)
+    assert in_lake(hand.lake) == in_topics(broker) == [(f"rollup/10s/{topic}", at(0), 1) for topic in "ab"]
+    assert waiting() == 0
 
 
 def test_windows_of_a_size_that_is_not_wanted_any_more_end_as_what_they_are(
@@ -537,6 +567,27 @@ def test_the_job_goes_on_where_it_was_and_counts_every_reading_once(
     third = sorted([*second, ("rollup/10s/upb/hall", at(60), 2), ("rollup/15s/upb/hall", at(60), 2)])
     assert in_lake(rolling.lake) == in_topics(broker) == third
     assert figures(rolling.context) == {"late": {"10s": 2, "15s": 1}, "ahead": 1, "windows": 6}
+
+
+@pytest.mark.parametrize("few", [2, 2_000], ids=["many", "few"])
+def test_messages_that_were_skipped_are_passed_over(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(reading_source, "FEW", few)
+    config = replace(config_of(broker, tmp_path), rollup=Sizes(sizes=(10.0,), delay=1.0))
+    rolling = Rollups(spark, config, tmp_path)
+    for number in (1, 2, 98765, 4, 5):
+        sent(broker, "upb/hall", (1, number))
+    assert broker.stop() == 0
+    broker.damaged = True
+    stored = broker.data / "stafeta.db"
+    stored.write_bytes(stored.read_bytes().replace(b"98765", bytes(5)))
+    broker.start()
+    with pytest.raises(StreamingQueryException, match="cannot be read"):
+        rolling.run()
+    assert main(["skip", "upb/hall", "3", "--broker", broker.address]) == 0
+    rolling.run()
+    assert in_lake(rolling.lake) == in_topics(broker) == [("rollup/10s/upb/hall", at(0), 4)]
 
 
 def test_the_last_windows_close_while_everything_is_silent(

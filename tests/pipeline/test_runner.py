@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stafeta.errors import ConfigError
 from stafeta.pipeline.job import MARK, Context, Job, job, without_own_topics
+from stafeta.pipeline.runner import supervisor
+from stafeta.pipeline.runner.queries import interrupt
 from stafeta.pipeline.runner.reports import CONTROL, last_reports
 from stafeta.pipeline.runner.status_reporter import order
 from tests.brokers import BrokerProcess
@@ -190,9 +192,17 @@ def test_jobs_and_reports_outlive_a_broker_that_is_killed(
 
 
 def test_a_batch_job_does_its_work_and_ends_or_is_interrupted(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
+    answers = iter([False])
+
+    def interrupt_later(*what: Any) -> None:
+        if not next(answers, True):
+            raise ConnectionError("no answer")
+        interrupt(*what)
+
+    monkeypatch.setattr(supervisor, "interrupt", interrupt_later)
 
     def work(context: Context) -> tuple[()]:
         context.note(rows_found=spark.range(context.arguments["count"]).count())

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from stafeta.errors import NotStaged, OutOfSequence
 from stafeta.pipeline.connector import staging
 from stafeta.pipeline.connector.options import WriteOptions
-from stafeta.pipeline.connector.sink import BatchSink, Staged, _abort, _commit, _stage
+from stafeta.pipeline.connector.sink import BatchSink, Staged, _abort, _commit, _stage, put_aside
 from stafeta.pipeline.connector.source import DefaultSource
 from tests.brokers import BrokerProcess
 from tests.pipeline.queries import address, connect, payloads
@@ -56,6 +56,18 @@ def test_a_batch_whose_rows_were_aborted_meanwhile_is_not_committed(
     with pytest.raises(NotStaged):
         _commit(options, [staged])
     assert payloads(broker, "out") == []
+
+
+def test_who_writes_alone_leaves_nothing_of_earlier_attempts(broker: BrokerProcess) -> None:
+    batch = pa.RecordBatch.from_pydict({"topic": ["out"], "payload": ["1"], "kind": ["string"]})
+    commits = [put_aside(address(broker), "job", 0, batch, None) for _ in range(3)]
+    for late in commits[:2]:
+        with pytest.raises(NotStaged):
+            late()
+    commits[2]()
+    commits[0]()  # it is what was committed
+    put_aside(address(broker), "job", 0, batch, None)()
+    assert payloads(broker, "out") == ["1"]
 
 
 def test_tasks_write_side_by_side(broker: BrokerProcess, options: WriteOptions) -> None:

@@ -103,7 +103,8 @@ def write_once(broker: str, name: str, number: int, rows: "pa.RecordBatch", befo
 def put_aside(
     broker: str, name: str, number: int, rows: "pa.RecordBatch", before: int | None
 ) -> Callable[[], None]:
-    """The same up to where the rows become visible: that is when what this returns is called."""
+    """The same up to where the rows become visible: that is when what this returns is called. What earlier attempts
+    have left is dropped: else each one of a job that fails again and again would leave a copy at the broker."""
     options = WriteOptions(Address(broker), None, None, (name, number))
     with _told_of_copies(name, number):
         staged = _stage(
@@ -113,6 +114,7 @@ def put_aside(
             iter([rows]),
             before=number if before is None else before,
             label=Label(),
+            alone=True,
         )
 
     def commit() -> None:
@@ -143,8 +145,10 @@ def _stage(
     *,
     before: int | None = None,
     label: Label | None = None,
+    alone: bool = False,
 ) -> Staged:
-    """`before` is the highest counter that the producer may have committed, unless it is this one."""
+    """`before` is the highest counter that the producer may have committed, unless it is this one. What is `alone` is
+    all of the transaction: no other task writes to it."""
     from stafeta.pipeline.connector.staging import labelled, stage
 
     part = token_urlsafe(9)  # short, since the commit names all of them: there is room for 40,000
@@ -160,6 +164,8 @@ def _stage(
         if is_done:
             label = None if label is None else labelled(label, options, rows)
             return Staged(producer, counter, part, 0, is_done, label)
+        if alone:
+            connection.transaction(producer, counter).abort()
         count, label = stage(connection.transaction(producer, counter), options, part, rows, label)
     return Staged(producer, counter, part, count, is_done, label)
 

@@ -137,7 +137,10 @@ class Rolling(StatefulBatches[Windows, Windows]):
             return put_aside(rollup.broker, rollup.name, number, published(closed, NAME), before)
 
         messages = spawn(put_aside_messages)  # while the lake waits for its disk
-        rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
+        try:
+            rollup.lake.append("rollups", closed, rollup.name, number, before, notes.get(FILE, ""))
+        finally:
+            messages.exception()  # waits: what goes on being put aside would be beside the next attempt's
         messages.result()()
 
     def empty(self) -> Windows:

@@ -122,10 +122,10 @@ class JobSupervisor:
     def _interrupt(self) -> None:
         """Again and again: one that comes while the job asks nothing of Spark ends nothing, and what it asks for next
         would be done to its end."""
-        with suppress(Exception):  # Spark is ending
-            while self._thread.is_alive():
+        while self._thread.is_alive():
+            with suppress(Exception):  # Spark is ending, or does not answer this time
                 interrupt(self._context.spark, self._tag)
-                self.join(_POLL_INTERVAL)
+            self.join(_POLL_INTERVAL)
 
     # --- on the thread
 

@@ -1,7 +1,8 @@
 """Micro-batches that add to a state: what rollup and alerts do with each.
 
 1. A micro-batch is one job of Spark's, whose tasks pack what they make of messages (`reading_source`). Here that meets
-   the state. One of few messages is no job: they are read and packed here, in less time than a job takes to begin.
+   the state. One of few messages is no job: they are read and packed here, in less time than a job takes to begin,
+   unless some of them are missing.
 2. A micro-batch is computed once, and what comes of it is on the disk beside the checkpoint before anybody sees it.
    One that is repeated is not computed again: the same results are handed on, to whom takes them once.
 3. The state stays in memory for the next micro-batch. Whoever has none reads it from the disk.
@@ -13,14 +14,15 @@
 import uuid
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
-from stafeta.errors import Unsound
+from stafeta.errors import DataLoss, Unsound
 from stafeta.pipeline import checkpoint_files, spark_log
 from stafeta.pipeline.jobs.batches.reading_source import ReadingStream
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 DONE: Final = "done.json"
@@ -121,14 +123,22 @@ class StatefulBatches(ABC, Generic[S, R]):
         """What is made of the messages of a micro-batch, once it is asked for: by tasks, if there are many."""
         if spark_log.is_empty(self._log, number):
             return
+        few = self._few(number)
+        # As rows, the bytes would be pickled, which takes several times as long.
+        for made in [batch.toArrow()] if few is None else few:
+            yield from ((row["now"], row["parts"]) for row in made.to_pylist())
+
+    def _few(self, number: int) -> "Sequence[pa.RecordBatch] | None":
+        """What is made here of the messages of a micro-batch, where they are few, and all there: some may have been
+        skipped, which Spark's plan knows."""
         edges = None if self._stream is None else spark_log.offsets(self._log, number)
         task = self._stream.few(*edges) if self._stream is not None and edges is not None else None
         if task is None or self._stream is None:
-            # As rows, the bytes would be pickled, which takes several times as long.
-            yield from ((row["now"], row["parts"]) for row in batch.toArrow().to_pylist())
-            return
-        for made in self._stream.made(task):
-            yield from ((row["now"], row["parts"]) for row in made.to_pylist())
+            return None
+        try:
+            return list(self._stream.made(task))
+        except DataLoss:
+            return None
 
     def _compute(self, packed: Iterable[tuple[int, bytes]], number: int) -> tuple[dict[str, Any], R]:
         before = self._before(number)
