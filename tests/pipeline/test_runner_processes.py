@@ -67,6 +67,7 @@ def environment(family: Family, folder: Path) -> dict[str, str]:
     return family.environment() | {
         "STAFETA_STATE": str(folder / "state"),
         "PYSPARK_PYTHON": str(forking_python()),
+        "PYTHONHASHSEED": "7",  # which the JVM has not
     }
 
 

@@ -191,8 +191,8 @@ def _share_workers(context: "SparkContext") -> None:
     """Lets functions run in the processes in which sources and sinks do. Spark keeps those apart whose environments
     differ, and gives sources that it finds by their names this one."""
     jvm: Any = context._jvm
-    if context.environment.get("PYTHONHASHSEED") == jvm.System.getenv("PYTHONHASHSEED"):
-        del context.environment["PYTHONHASHSEED"]  # which they have anyway
+    if jvm.System.getenv("PYTHONHASHSEED") is not None:  # whatever it was, the start of the JVM sets it
+        context.environment.pop("PYTHONHASHSEED", None)
     spark = jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath()
     context.environment["PYTHONPATH"] = os.pathsep.join((spark, jvm.System.getenv("PYTHONPATH") or "")).strip(
         os.pathsep
