@@ -41,7 +41,7 @@ _NAMED: Final = re.compile(rf"\b({'|'.join(VIEWS)}|show|describe|desc)\b", re.IG
 _ANY: Final = re.compile(r"\b(show|describe|desc)\b", re.IGNORECASE)  # of the views
 # What may name views that are not in the text: by a variable, or by a view that another session has made of them.
 _HIDES: Final = re.compile(r"\b(identifier|execute|global_temp)\b|\$\{", re.IGNORECASE)
-_MAKES: Final = re.compile(r"\b(create|cache|execute)\b|\$\{", re.IGNORECASE)
+_MAKES: Final = re.compile(r"\b(create|alter|cache|execute)\b|\$\{", re.IGNORECASE)
 _ONCE: Final = ("messages", "readings")  # the views of which there may be a part, for one statement
 _QUERY: Final = re.compile(r"\s*SELECT\b", re.IGNORECASE)
 # What a statement says that uses more of messages than topics and offsets.
@@ -172,18 +172,12 @@ class Queries(Statements):
 
     def _known(self, stored: "Stored", statement: str) -> "DataFrame | None":
         """The result, where topics and offsets are all that the statement uses."""
-        from pyspark.errors import SparkRuntimeException
-
         from stafeta.pipeline.view import UNKNOWN
 
         stored.register_known()
         frame = self._spark.sql(statement)
-        try:
-            text: str = frame._jdf.queryExecution().optimizedPlan().toString()
-        except SparkRuntimeException as error:  # a few rows are worked out at once
-            text = str(error)
-            if UNKNOWN not in text:
-                raise
+        plan: Any = frame._jdf.queryExecution().optimizedPlan()
+        text = plan.toString()
         return None if UNKNOWN in text or _CUT in text else frame
 
     def _last(
