@@ -58,6 +58,16 @@ def test_a_column_that_is_not_there_is_told(spark: SparkSession, config: Config)
         readings(spark, config, columns=["text"])
 
 
+def test_spark_does_not_take_it_for_so_small_that_a_join_sends_all_of_it_to_each_task(
+    spark: SparkSession, broker: BrokerProcess, config: Config
+) -> None:
+    published(broker, a=numbered(1, 9))
+    rows: Any = messages(spark, config, columns=["topic", "offset"])
+    again = rows.join(messages(spark, config, columns=["topic", "offset"]), ["topic", "offset"])
+    assert "Broadcast" not in again._jdf.queryExecution().executedPlan().toString()
+    assert again.count() == 9
+
+
 def test_without_a_lake_it_is_the_log_and_without_the_log_the_lake(
     spark: SparkSession, broker: BrokerProcess, config: Config, archived: Archived, tmp_path: Path
 ) -> None:
