@@ -21,7 +21,7 @@ from stafeta.columns import ColumnBatch
 from stafeta.doors.flight.decode_batches import take
 from stafeta.message import RowBatch
 from stafeta.store.port import CommitRecord
-from stafeta.store.sqlite import SqliteStore, segments, store, sweeper
+from stafeta.store.sqlite import SqliteStore, ahead, segments, store, sweeper
 from tests.broker.stores import shrink
 from tests.faults.power import Mark
 from tests.faults.recorder import Recorder
@@ -44,6 +44,7 @@ class Settings(NamedTuple):
         """Lets everything that happens now and then happen all the time."""
         shrink(patch, self.small)
         patch.setattr(segments, "SIZE", 5000)
+        patch.setattr(ahead, "TOGETHER", 1)
         patch.setattr(sweeper, "SPARE", 2)
         patch.setattr(sweeper, "PAGES", 3)
         patch.setattr(store, "WAL_COPY", 40_000)
@@ -266,11 +267,15 @@ class Life:
         self.world.put(name, payloads, self.broker.append(name, columns(name, payloads)))
 
     def write_ahead(self) -> None:
-        """What is appended some time later, or never."""
-        name, payloads = self.name(), self.some()
-        batch, written = columns(name, payloads), threading.Event()
-        assert not self.broker.write_ahead(batch, written.set) or written.wait(PATIENCE)
-        self._ahead.append((name, payloads, batch))
+        """What is appended some time later, or never; several by more than one thread."""
+        waiting = []
+        for _ in range(self.random.randrange(1, 4)):
+            name, payloads = self.name(), self.some()
+            batch, written = columns(name, payloads), threading.Event()
+            if self.broker.write_ahead(batch, written.set):
+                waiting.append(written)
+            self._ahead.append((name, payloads, batch))
+        assert all(written.wait(PATIENCE) for written in waiting)
 
     def append_ahead(self) -> None:
         if self._ahead:
