@@ -29,7 +29,7 @@ from stafeta.pipeline.lake.tables import TABLES
 from tests.brokers import BrokerProcess
 from tests.pipeline.lakes import archive
 from tests.pipeline.queries import address
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE
 
 _DEAD = "the driver has died"
 
@@ -83,6 +83,7 @@ class Archiving:
         self.lake = Lake(config.lake)
         self.checkpoint = folder / "checkpoint"
         self._spark = spark
+        self._keepers: list[threading.Thread] = []
 
     def run(self, **arguments: object) -> StreamingQuery:
         """Archives what is there, and ends."""
@@ -126,12 +127,15 @@ class Archiving:
 
     def lose_checkpoint(self) -> None:
         """Removes it, when nobody writes to it any more: the keeper does a little longer than the query."""
-        wait_until(lambda: all(thread.name != KEEPER for thread in threading.enumerate()))
+        for keeper in self._keepers:
+            keeper.join(PATIENCE)
         shutil.rmtree(self.checkpoint)
 
     def _start(self, *, once: bool, **arguments: object) -> StreamingQuery:
         context = Context(self._spark, self.config, "archive", str(self.checkpoint), once, arguments)
+        others = {*threading.enumerate()}
         (query,) = JOB.start(context)
+        self._keepers += [one for one in threading.enumerate() if one.name == KEEPER and one not in others]
         return query
 
 
