@@ -180,7 +180,7 @@ def test_a_broker_without_users_asks_for_none_and_says_what_to_do_first(
 def test_what_is_published_on_the_page_is_in_tail_and_plot(window: Window, peer: Peer, topic: str) -> None:
     page = window.page
     window.open(f"topics/{topic.replace('/', '%2F')}")
-    window.see("There is no such topic yet")
+    window.see("Nothing has been published here yet")
     page.get_by_label("Payload").fill("21.5")
     page.get_by_label("Kind").select_option("float")
     page.get_by_role("button", name="Publish").click()

@@ -24,7 +24,8 @@ export function topic(context, { rest: name }) {
   let timer = null;
   let closed = false;
 
-  // A topic that is not there yet is no error.
+  // A topic that is not there yet is no error. What follows it makes it be there.
+  let first = exists();
   async function exists() {
     const { topics } = await get("/api/topics", { filter: name, limit: 1 });
     return topics.length > 0;
@@ -32,7 +33,7 @@ export function topic(context, { rest: name }) {
 
   async function begin() {
     try {
-      if (!(await exists())) {
+      if (!(await first)) {
         if (!closed) tail.start([], null);
         return;
       }
@@ -49,14 +50,20 @@ export function topic(context, { rest: name }) {
     clearTimeout(timer);
     const began = performance.now();
     try {
-      if (!(await exists())) throw new Error("There is no such topic yet; publish the first message.");
-      const info = await get(topicPath(name));
-      figures.held.set(count(info.messages));
-      figures.published.set(count(info.published));
-      figures.size.set(bytes(info.bytes));
-      figures.keep.show(info.keep);
-      trouble.hidden = !info.skipped.length;
-      trouble.textContent = `${info.skipped.length} damaged ranges are passed over.`;
+      const asked = first ?? exists();
+      first = null;
+      const there = await asked;
+      const info = there ? await get(topicPath(name)) : { published: 0 };
+      if (there) {
+        figures.held.set(count(info.messages));
+        figures.published.set(count(info.published));
+        figures.size.set(bytes(info.bytes));
+        figures.keep.show(info.keep);
+      }
+      trouble.hidden = info.published > 0 && !info.skipped.length;
+      trouble.textContent = info.published
+        ? `${info.skipped.length} damaged ranges are passed over.`
+        : "Nothing has been published here yet; publish the first message.";
     } catch (error) {
       trouble.hidden = false;
       trouble.textContent = error.message;
