@@ -213,6 +213,35 @@ def test_one_is_written_while_another_one_is_synced(tmp_path: Path, monkeypatch:
     run(work())
 
 
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_with_fewer_threads_it_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    real = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "store-ahead":
+            if len(started) == allowed:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        real(thread)
+
+    async def work() -> None:
+        broker = await opened(tmp_path)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        for number in range(2):
+            one, written = batch(number), threading.Event()
+            assert broker.write_ahead(one, written.set) == bool(allowed)
+            assert not allowed or written.wait(PATIENCE)
+            broker.append("t", one)
+            await broker.commit()
+        assert await everything(broker) == list(range(2 * ROWS))
+        await broker.close()
+
+    run(work())
+
+
 def test_batches_that_wait_share_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "AHEAD_THREADS", 1)
     real, syncs, may_go_on = os.fdatasync, [], threading.Event()
