@@ -191,8 +191,10 @@ def _share_workers(context: "SparkContext") -> None:
     """Lets functions run in the processes in which sources and sinks do. Spark keeps those apart whose environments
     differ, and gives sources that it finds by their names this one."""
     jvm: Any = context._jvm
-    if jvm.System.getenv("PYTHONHASHSEED") is not None:  # whatever it was, the start of the JVM sets it
-        context.environment.pop("PYTHONHASHSEED", None)
+    seed = jvm.System.getenv("PYTHONHASHSEED")  # which the start of the JVM sets, whatever it was before
+    local = str(context.master).startswith("local")
+    if seed is not None and (local or context.environment.get("PYTHONHASHSEED") == seed):
+        context.environment.pop("PYTHONHASHSEED", None)  # tasks have that of the JVM
     spark = jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath()
     context.environment["PYTHONPATH"] = os.pathsep.join((spark, jvm.System.getenv("PYTHONPATH") or "")).strip(
         os.pathsep
